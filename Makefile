@@ -119,8 +119,8 @@ loadtest: ## measure scorers beside their ceiling, plain Go, Python, and peers s
 	@mkdir -p bin
 	@TIDEMILL_ONNXRUNTIME=$${TIDEMILL_ONNXRUNTIME:-$$(./.ci/onnxruntime-install)} $(GO) run -C loadtest . score -fetch $(if $(BESIDE),-beside $(BESIDE)) -json $(CURDIR)/bin/loadtest.json -svg $(CURDIR)/bin/loadtest.svg $(if $(SCENARIO),-scenario $(SCENARIO))
 
-sim: ## run worlds in virtual time: SEEDS=n for many, FIRST=61 for others than make test, FOR=6m limits the time, SEED=n TIMES=50 for one of them again and again
-	nice -n 19 $(CALM) -timeout 12h -count=1 -v -run '^TestWorlds$$' ./e2e/sim -sim.first=$(if $(filter command,$(origin SEED)),$(SEED),$(or $(FIRST),1)) -sim.seeds=$(if $(filter command,$(origin SEED)),1,$(or $(SEEDS),60)) -sim.times=$(or $(TIMES),1) -sim.for=$(or $(FOR),0)
+sim: ## run worlds in virtual time: SEEDS=n for many, FIRST=61 for others than make test, FOR=6m limits the time, SEED=n TIMES=50 for one of them again and again; CLOCKS=1 lets the clocks of processes jump
+	nice -n 19 $(CALM) $(if $(CLOCKS),-overlay $$($(GO) run ./e2e/sim/clock/overlay bin/clocks)) -timeout 12h -count=1 -v -run '^TestWorlds$$' ./e2e/sim -sim.first=$(if $(filter command,$(origin SEED)),$(SEED),$(or $(FIRST),1)) -sim.seeds=$(if $(filter command,$(origin SEED)),1,$(or $(SEEDS),60)) -sim.times=$(or $(TIMES),1) -sim.for=$(or $(FOR),0) $(if $(CLOCKS),-sim.faults=clock)
 
 sim-faults: ## put each fault of e2e/sim/testdata/faults back and count the seeds until a world fails: SEEDS=2000, NAME=one of them
 	@GO=$(GO) ./.ci/sim-faults $(or $(SEEDS),2000) $(NAME)

@@ -81,6 +81,10 @@ func (w *world) do(f fault) {
 		w.recreate(f)
 	case "weeks":
 		w.sleepWeeks()
+	case "clock":
+		c := w.process(f.host).clock
+		c.Set(time.Duration(f.n) * time.Millisecond)
+		w.later(f.lasts, func() { c.Set(0) })
 	}
 }
 

@@ -101,19 +101,20 @@ func (r reign) String() string {
 	return fmt.Sprintf("%d beside %v", r.champion, slices.Sorted(maps.Keys(r.canaries)))
 }
 
-// reigns returns the champions of a model in their order.
-func reigns(of []*decision, proposed map[string]*proposal) (all []reign) {
+// reigns returns the champions of a model in their order. They may begin earlier by the difference of the clocks.
+func reigns(of []*decision, proposed map[string]*proposal, clocksDiffer time.Duration) (all []reign) {
 	for _, d := range of {
 		p := proposed[d.Proposal]
 		if p == nil {
 			p = &proposal{}
 		}
+		at := p.at.Add(-clocksDiffer)
 		switch d.kind {
 		case "promoted", "rolled-back":
-			all = append(all, reign{d.Champion, p.at, map[int]time.Time{}})
+			all = append(all, reign{d.Champion, at, map[int]time.Time{}})
 		case "canary":
 			if n := len(all); n > 0 {
-				all[n-1].canaries[d.Version] = p.at
+				all[n-1].canaries[d.Version] = at
 			}
 		}
 	}

@@ -343,7 +343,7 @@ func (o *oracle) scored() (all []string) {
 	}
 	proposed, champions, at := o.proposals(), map[string][]reign{}, map[string]int{} // at is the reign of the last answer to a key
 	for model, of := range o.decisions() {
-		champions[model] = reigns(of, proposed)
+		champions[model] = reigns(of, proposed, o.w.p.clocksDiffer())
 	}
 	letters, records := o.letters("intents"), map[string]int{}
 	for i := range o.records["messages"] {

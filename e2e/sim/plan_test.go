@@ -63,16 +63,16 @@ var focuses = []focus{{"", 5, 3, 2, ""}, {"scorer", 1, 12, 3, "facts"}, {"dispat
 type fault struct {
 	at    time.Duration // since the begin of the load
 	kind  string
-	host  string        // for kill, loop, restart, stall and block
+	host  string        // for kill, loop, restart, stall, block and clock
 	other string        // for block; for bucket the trouble; for recreate the stream; for stall the stream whose connections stand still, or empty for one of n connections
-	lasts time.Duration // for block, stall, older, pause, store and bucket; for upgrade the time between two processes
-	n     int           // for kill and loop: messages until then; for cut and stall: one of n connections; for evict: one of n keys; for bucket: n of five requests or keys; for upgrade: the layout
+	lasts time.Duration // for block, stall, older, pause, clock, store and bucket; for upgrade the time between two processes
+	n     int           // for kill and loop: messages until then; for cut and stall: one of n connections; for evict: one of n keys; for bucket: n of five requests or keys; for upgrade: the layout; for clock: milliseconds
 }
 
 // switches are the kinds of faults, and whether they are on by default. A kind is off while the
 // product has a known fault that it finds.
 var switches = map[string]bool{"kill": true, "restart": true, "cut": true, "block": true, "flush": true, "older": true, "config": true, "pause": true,
-	"servers": true, "loop": true, "stall": true, "evict": true, "store": true, "bucket": true, "upgrade": true, "recreate": true, "weeks": false}
+	"servers": true, "loop": true, "stall": true, "evict": true, "store": true, "bucket": true, "upgrade": true, "recreate": true, "weeks": false, "clock": false}
 
 func (f fault) String() string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s %v %d", f.kind, f.host, f.other, f.lasts, f.n))
@@ -149,6 +149,7 @@ func newPlan(seed uint64) *plan {
 		p.add(r, f)
 	}
 	p.planBucket(random(seed, "bucket"))
+	p.jumpClocks(random(seed, "clock"))
 	p.upgrade(random(seed, "upgrade"))
 	p.recreate(random(seed, "recreate"))
 	for i := range p.faults {
@@ -157,6 +158,28 @@ func newPlan(seed uint64) *plan {
 		}
 	}
 	return p
+}
+
+// jumpClocks plans jumps of up to two seconds, a minute or ten minutes, forward or back. Each ends with a jump to the right time.
+// An observer decides by its clock whether a label came in time, so observers keep the right time.
+func (p *plan) jumpClocks(r *rand.Rand) {
+	for range 1 + r.IntN(4) {
+		f := p.newFault(r, "clock")
+		most := []int{2_000, 60_000, 600_000}[r.IntN(3)]
+		if f.n = r.IntN(2*most) - most; p.observers == 0 || !p.up && !strings.HasPrefix(f.host, "observer") {
+			p.add(r, f)
+		}
+	}
+}
+
+// clocksDiffer returns how much two clocks may differ.
+func (p *plan) clocksDiffer() (most time.Duration) {
+	for _, f := range p.faults {
+		if f.kind == "clock" {
+			most += time.Duration(max(f.n, -f.n)) * time.Millisecond
+		}
+	}
+	return most
 }
 
 // judge plans trials, canaries and rollouts. Half of the rollouts are in a cluster, with two controllers.

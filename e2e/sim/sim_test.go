@@ -199,7 +199,7 @@ func folder(t *testing.T) string {
 }
 
 const (
-	quietFor = 8 * time.Minute // time within which everything must have drained after the last fault; a run that fails often waits longer each time
+	quietFor = 8 * time.Minute // time within which everything must have drained after the last fault; a run that fails often waits longer each time, and a retry that a clock ahead has planned waits longer by that
 	lookEach = 5 * time.Second
 )
 
@@ -220,7 +220,7 @@ func oneWorld(t *testing.T, p *plan, dir string) {
 	}
 	began := time.Now()
 	wrong := o.complaints()
-	for len(wrong) > 0 && time.Since(began) < quietFor {
+	for len(wrong) > 0 && time.Since(began) < quietFor+w.p.clocksDiffer() {
 		time.Sleep(lookEach)
 		wrong = o.complaints()
 	}

@@ -18,6 +18,7 @@ import (
 
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
+	"tidemill.dev/e2e/sim/clock"
 	"tidemill.dev/e2e/sim/vnet"
 	"tidemill.dev/internal/ops/telemetry"
 	"tidemill.dev/internal/platform"
@@ -92,9 +93,18 @@ func (w *world) begin() {
 		one := &process{w: w, name: name, role: strings.TrimRight(name, "0123456789")}
 		w.procs = append(w.procs, one)
 		one.host.Store(w.net.Host(name))
-		w.running.Go(one.live)
+		entered := make(chan struct{})
+		w.running.Go(func() {
+			one.clock = clock.Enter(name)
+			close(entered)
+			one.live()
+		})
+		<-entered
 	}
 	w.posts.waitUntilServed()
+	if isOn("clock") && !clock.IsUsed() {
+		w.t.Fatal("a process has no clock that can jump: run make sim CLOCKS=1")
+	}
 }
 
 // startServers keeps Kafka's data in a folder only if the servers will be restarted.
@@ -142,6 +152,7 @@ type process struct {
 	layout     atomic.Int64                       // layout of the ledger in the next life; 0 is that of this version
 	dies       atomic.Int64                       // the next life dies after so many messages; 0 is none
 	ask        atomic.Pointer[context.CancelFunc] // stops the present life in order
+	clock      *clock.Clock
 }
 
 // live runs one life after another until the world ends.
