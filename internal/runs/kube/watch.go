@@ -90,7 +90,7 @@ type attemptMemory struct {
 
 // lastBeat is the last beat of an agent.
 type lastBeat struct {
-	at   time.Time // by a gateway's clock
+	at   time.Time // by a gateway's clock; zero if the ledger has none
 	read time.Time // when it was read first
 }
 

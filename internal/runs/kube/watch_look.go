@@ -161,6 +161,7 @@ const silence = 10 * time.Second
 
 // silentEnd returns the first end whose agent has sent no beat lately; nil if there is none. The first worker's beats count for an
 // agent without beats in the ledger: gateways and controllers of earlier versions keep none of other workers and servers.
+// If there are no beats at all, a flush of Redis may just have removed them. So the agents have the usual time then too.
 func (w *watcher) silentEnd(ctx context.Context, name string, doubts []doubt) (end *ending, err error) {
 	beats, err := w.o.Ledger.Beats(ctx)
 	if err != nil {
@@ -187,10 +188,10 @@ func (r *attemptMemory) hears(agent string, beat, now time.Time) bool {
 	if r.beats == nil {
 		r.beats = map[string]lastBeat{}
 	}
-	if !r.beats[agent].at.Equal(beat) {
+	if last, known := r.beats[agent]; !known || !last.at.Equal(beat) {
 		r.beats[agent] = lastBeat{beat, now}
 	}
-	return !beat.IsZero() && now.Sub(r.beats[agent].read) < silence
+	return now.Sub(r.beats[agent].read) < silence
 }
 
 // reportState writes the observed state to the log, unless the run has it already.

@@ -307,12 +307,49 @@ func TestAGatewayWithAnotherClock(t *testing.T) {
 				t.Errorf("the gateway's clock is %s: after %s, with a beat %t, the agent is heard: %t", key, later, beats, end == nil)
 			}
 		}
-		hears(0, false, false)
+		hears(0, false, true) // a flush of Redis may just have removed its beats
+		hears(silence, false, false)
 		hears(time.Second, true, true)
 		hears(silence-time.Second, false, true)
 		hears(2*time.Second, false, false)
 		hears(0, true, true)
 	}
+}
+
+// A flush of Redis removes the beats. The agents still have their usual time to send another one.
+func TestAFlushRemovesTheBeatsOfAnAttemptInDoubt(t *testing.T) {
+	w := newWatchWorld(t)
+	_, _, c := w.process()
+	k := newWatcher(c, WatchOptions{Foreman: w.foreman, Ledger: w.ledger})
+	now := time.Now()
+	k.now = func() time.Time { return now }
+	name := w.beginAttempt("bot-1")
+	run, number, _ := tidemill.CutAttemptName(name)
+	doubts := []doubt{{name, lost("node-lost", "x")}, {name + "/w1", lost("node-lost", "x")}}
+	client := redis.NewClient(&redis.Options{Addr: w.servers.Redis()})
+	defer client.Close()
+	hears := func(later time.Duration, want bool) {
+		t.Helper()
+		now = now.Add(later)
+		var end *ending
+		w.waitUntil("the ledger has caught up", func() bool {
+			var err error
+			end, err = k.silentEnd(w.Context(), name, doubts)
+			return err == nil
+		})
+		if (end == nil) != want {
+			t.Errorf("after %s more, the agents are heard: %t", later, end == nil)
+		}
+	}
+	for _, part := range []string{"", "w1"} {
+		w.must(w.ledger.Beat(w.Context(), run, number, part, now))
+	}
+	hears(0, true)
+	hears(silence-time.Second, true)
+	w.must(client.FlushAll(w.Context()).Err())
+	hears(2*time.Second, true)
+	hears(silence-time.Second, true)
+	hears(2*time.Second, false)
 }
 
 // The beats of the first worker do not hide that the node of another worker or server is lost. Each of them is heard by its
