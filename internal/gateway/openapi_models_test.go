@@ -13,7 +13,7 @@ import (
 func TestDocumentHasEveryFieldOfModels(t *testing.T) {
 	t.Parallel()
 	checkFields(t, map[string]any{"Models": api.Models{}, "ModelShown": api.ModelShown{}, "ModelWhole": api.ModelWhole{}, "ModelVersion": api.ModelVersion{}, "LiveFigures": api.LiveFigures{}, "LiveBin": api.LiveBin{}, "Day": tidemill.Day{},
-		"HeldVersion": fold.Held{}, "Mark": tidemill.Mark{}, "Pin": fold.Pin{}, "ChampionChange": fold.Change{}, "Owed": fold.Owed{},
+		"HeldVersion": fold.Held{}, "Mark": tidemill.Mark{}, "Pin": fold.Pin{}, "ChampionChange": fold.Change{}, "Owed": fold.Owed{}, "PromotionRequest": fold.Asked{},
 		"TrialEnd": fold.TrialEnd{}, "TrialTerms": tidemill.TrialTerms{}, "TrialVerdict": tidemill.TrialVerdict{}, "TrialRange": tidemill.TrialRange{}, "TrialBudget": tidemill.TrialBudget{},
 		"Trial": api.Trial{}, "TrialStep": tidemill.TrialStep{}, "TrialList": api.TrialList{}, "EndedTrials": api.EndedTrials{}, "EndedTrial": api.EndedTrial{}, "Rejudged": api.Rejudged{}, "ServingCheck": tidemill.ServingCheck{}, "Judge": tidemill.Judge{}, "Judgement": tidemill.Judgement{}, "Clause": tidemill.Clause{}, "Report": tidemill.Report{}, "Beside": tidemill.Beside{},
 		"Estimate": tidemill.Estimate{}, "Figures": tidemill.Figures{}, "Class": tidemill.Class{}, "Cell": tidemill.Cell{}, "Champion": tidemill.Champion{},

@@ -21,7 +21,7 @@ import (
 
 // layout is the version of the data in Redis: of the fold, and of the keys and values. A
 // process of another version uses other keys, and fills them itself.
-const layout = "11"
+const layout = "12"
 
 // Options are the options of Open.
 type Options struct {

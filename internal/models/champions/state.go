@@ -213,7 +213,7 @@ func (s *state) apply(name string, f fold.Fact) *fold.Model {
 		m = unpack(name, s.packed)
 	}
 	v := m.Apply(f)
-	m.Changes, m.Owed = nil, nil
+	m.Changes, m.Asked, m.Owed = nil, nil, nil
 	s.packed, s.next = pack(m), m.Next
 	if v.Registered != nil {
 		s.files = append(s.files, files{v.Registered.Number, v.Registered.Artifact})

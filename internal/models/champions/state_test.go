@@ -29,7 +29,7 @@ func TestThePackedFoldIsTheFold(t *testing.T) {
 			at, _ := time.Parse(time.RFC3339Nano, v.Time)
 			packed[m.Name].apply(m.Name, fold.Fact{Offset: offset, ID: v.ID, Type: v.Type, Model: m.Name, Key: v.Subject, Run: run, At: at, Data: v.Data})
 			want := *m
-			want.Changes, want.Owed, want.Recipe, want.Retired = nil, nil, "", time.Time{}
+			want.Changes, want.Asked, want.Owed, want.Recipe, want.Retired = nil, nil, nil, "", time.Time{}
 			if want.Pin != nil {
 				want.Pin = &fold.Pin{}
 			}

@@ -56,6 +56,9 @@ func (r *Registrar) wish(ctx context.Context, w Wish) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+	if a := asked(m, wishID(w)); a != nil && w.Version == 0 && w.Basis == nil { // a repeat means the same
+		w.Version, w.Basis = a.Version, &a.Basis
+	}
 	if w.Version == 0 && w.Basis == nil { // it refers to the present champion: a second rollback at the same time would take back the first
 		w.Basis = &m.Champion
 	}
@@ -82,9 +85,9 @@ func (r *Registrar) wish(ctx context.Context, w Wish) (Answer, error) {
 // proposalFor returns the proposal, and the answer if the log accepts it. The proposal is nil if
 // nothing has to be put on the log, because of a dry run or because it is done already.
 func (r *Registrar) proposalFor(ctx context.Context, m *fold.Model, w Wish) (*fact, Answer, error) {
-	id := tidemill.ID("wished", w.Model, w.ID)
-	if a, done := madeBy(m, id); done {
-		return nil, a, nil
+	id := wishID(w)
+	if a := asked(m, id); a != nil && a.Accepted {
+		return nil, Answer{m, a.Version, a.Basis}, nil
 	}
 	if m.Last > 0 && isReached(m, w, w.Version) {
 		return nil, Answer{m, w.Version, m.Champion}, nil
@@ -237,23 +240,21 @@ func (r *Registrar) foldAhead(m *fold.Model, f *fact) (*fold.Model, fold.ModelVe
 	return then, v, nil
 }
 
-// wasAccepted reports whether the log has accepted a request. If no change, no end of a canary and no owed
-// announcement names it, other processes have announced it already, or the log accepted another
-// change. In both cases the state of the model decides.
+// wasAccepted reports whether the log has accepted a request, or the model has the requested state by another request.
 func wasAccepted(m *fold.Model, id string, w Wish, version int) bool {
-	_, made := madeBy(m, id)
-	return made || slices.ContainsFunc(m.Owed, func(o fold.Owed) bool { return o.Proposal == id }) || isReached(m, w, version)
+	a := asked(m, id)
+	return a != nil && a.Accepted || isReached(m, w, version)
 }
 
-// madeBy returns the change of the champion, or the end of a canary, that a request has made.
-func madeBy(m *fold.Model, id string) (Answer, bool) {
-	if i := slices.IndexFunc(m.Changes, func(c fold.Change) bool { return c.Proposal == id }); i >= 0 {
-		return Answer{m, m.Changes[i].Version, m.Changes[i].Before}, true
+// wishID returns the id of a request's proposal.
+func wishID(w Wish) string { return tidemill.ID("wished", w.Model, string(w.Action), w.ID) }
+
+// asked returns a request that is on the log; nil if there is none.
+func asked(m *fold.Model, id string) *fold.Asked {
+	if i := slices.IndexFunc(m.Asked, func(a fold.Asked) bool { return a.Proposal == id }); i >= 0 {
+		return &m.Asked[i]
 	}
-	if i := slices.IndexFunc(m.Versions, func(h fold.Held) bool { return h.Ended == id }); i >= 0 {
-		return Answer{m, m.Versions[i].Number, m.Champion}, true
-	}
-	return Answer{}, false
+	return nil
 }
 
 // isReached reports whether a model has the state that a request asks for, as a repeat of a pin, an unpin or a refusal

@@ -3,6 +3,7 @@ package registry
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -180,10 +181,27 @@ func TestARollbackEndsOnlyTheCanary(t *testing.T) {
 			if m := w.model(r, "m"); !errors.Is(err, c.err) || err == nil && a.Version != version || m.Champion != 2 || m.Canary != nil {
 				t.Fatalf("version %d: %+v: %v; the model is %+v", version, a, err, m)
 			}
-			if err != nil {
-				break
-			}
 		}
+	}
+}
+
+// A repeat changes nothing, also after another request has undone what the first one did.
+func TestARepeatDoesNotUndoWhatCameLater(t *testing.T) {
+	t.Parallel()
+	w, r := threeVersions(t)
+	pin := Wish{Model: "m", Action: tidemill.ActionPin, ID: "p"}
+	unpin := Wish{Model: "m", Action: tidemill.ActionUnpin, ID: "p"} // another action with the same key is another request
+	pinAgain := Wish{Model: "m", Action: tidemill.ActionPin, ID: "p2"}
+	for i, wish := range []Wish{pin, unpin, pin, pinAgain, unpin, pin} {
+		if _, err := r.Wish(w.ctx(), wish); err != nil {
+			t.Fatalf("request %d: %v", i, err)
+		}
+		if m := w.model(r, "m"); (m.Pin != nil) != slices.Contains([]int{0, 3, 4, 5}, i) {
+			t.Errorf("after request %d the pin is %v", i, m.Pin)
+		}
+	}
+	if n := types(w.factsOf("m")); n["pinned"] != 2 || n["unpinned"] != 1 {
+		t.Errorf("the log tells of %v", n)
 	}
 }
 

@@ -30,6 +30,7 @@ type Model struct {
 
 	Versions []Held          `json:"versions,omitempty"` // kept versions, in the order of their numbers
 	Changes  []Change        `json:"changes,omitempty"`  // newest keptChanges changes of the champion, the newest last
+	Asked    []Asked         `json:"asked,omitempty"`    // newest keptAsked requests of people, the newest last
 	Floors   []tidemill.Mark `json:"floors,omitempty"`   // starts of runs; a version whose run began at or before one is refused
 	Owed     []Owed          `json:"owed,omitempty"`     // announcements of accepted proposals that are not made yet
 	Retired  time.Time       `json:"retired,omitzero"`   // time of the removal of its key; zero once it has a later version
@@ -45,12 +46,11 @@ type Held struct {
 	Number int                   `json:"number"`
 	Run    string                `json:"run"`
 	State  tidemill.VersionState `json:"state"`
-	Mark   tidemill.Mark         `json:"mark"`            // place of the fact that started its run
-	Began  time.Time             `json:"began"`           // start of its run
-	At     time.Time             `json:"at"`              // time of its registration
-	Tried  time.Time             `json:"tried,omitzero"`  // beginning of its trial; zero if it has had none
-	Why    string                `json:"why,omitempty"`   // reason why its trial ended without a verdict; empty if it did not
-	Ended  string                `json:"ended,omitempty"` // id of the rollback that ended it as the canary; empty if none did
+	Mark   tidemill.Mark         `json:"mark"`           // place of the fact that started its run
+	Began  time.Time             `json:"began"`          // start of its run
+	At     time.Time             `json:"at"`             // time of its registration
+	Tried  time.Time             `json:"tried,omitzero"` // beginning of its trial; zero if it has had none
+	Why    string                `json:"why,omitempty"`  // reason why its trial ended without a verdict; empty if it did not
 }
 
 // Pin keeps the champion until it is removed.
@@ -88,6 +88,14 @@ func (c *Change) How(j *tidemill.Judgement) string {
 	return cmp.Or(done[c.Action], string(c.Action))
 }
 
+// Asked is a person's request, so that a repeat of it changes nothing.
+type Asked struct {
+	Proposal string `json:"proposal"`          // id of the proposal's fact
+	Version  int    `json:"version,omitempty"` // version that it means; 0 for the removal of the pin
+	Basis    int    `json:"basis,omitempty"`   // champion that it was proposed against; 0 for none
+	Accepted bool   `json:"accepted,omitempty"`
+}
+
 // Owed is an announcement that is due.
 type Owed struct {
 	Type     string        `json:"type"`
@@ -113,6 +121,7 @@ type ModelVerdict struct {
 
 const (
 	keptChanges  = 20
+	keptAsked    = 20
 	keptTrials   = 5
 	maxKeep      = 10_000
 	mostUnjudged = 10
@@ -132,7 +141,11 @@ func (m *Model) Apply(f Fact) ModelVerdict {
 	case tidemill.TypeModelRegistered:
 		return decodedOf(f, m.register)
 	case tidemill.TypeModelPromotionProposed:
-		return decodedOf(f, func(f Fact, d proposedFact) ModelVerdict { return m.propose(f, d.PromotionProposed) })
+		return decodedOf(f, func(f Fact, d proposedFact) ModelVerdict {
+			v := m.propose(f, d.PromotionProposed)
+			m.noteAsked(f, &d.PromotionProposed, v.Result == Accepted)
+			return v
+		})
 	case tidemill.TypeModelRetired:
 		return decodedOf(f, m.retire)
 	case tidemill.TypeModelUnloadable:
@@ -331,6 +344,26 @@ func (m *Model) propose(f Fact, d tidemill.PromotionProposed) ModelVerdict {
 	return void("it wants " + strconv.Quote(string(d.Action)) + ", which is nothing that can be proposed")
 }
 
+// noteAsked keeps a person's request. A request that was refused keeps its version, because its proposer, or a repeat of
+// it, may propose it again.
+func (m *Model) noteAsked(f Fact, d *tidemill.PromotionProposed, accepted bool) {
+	people := []tidemill.Action{tidemill.ActionPromote, tidemill.ActionRollback, tidemill.ActionPin, tidemill.ActionUnpin, tidemill.ActionRefuse}
+	if m.Last == 0 || !slices.Contains(people, d.Action) {
+		return
+	}
+	is := Asked{Proposal: f.ID, Version: d.Version, Basis: d.Basis, Accepted: accepted}
+	if i := slices.IndexFunc(m.Asked, func(a Asked) bool { return a.Proposal == f.ID }); i >= 0 {
+		if accepted {
+			m.Asked[i] = is
+		}
+		return
+	}
+	m.Asked = append(m.Asked, is)
+	if len(m.Asked) > keptAsked {
+		m.Asked = slices.Delete(m.Asked, 0, len(m.Asked)-keptAsked)
+	}
+}
+
 // judge folds a gate's judgement in. A second judgement of a version changes nothing.
 func (m *Model) judge(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerdict {
 	switch {
@@ -412,7 +445,6 @@ func (m *Model) promote(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerd
 
 func (m *Model) rollback(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerdict {
 	if h.State == tidemill.VersionCanary {
-		h.Ended = f.ID
 		m.refuseCanary(f)
 		return ModelVerdict{Result: Accepted}
 	}
@@ -542,7 +574,7 @@ func (m *Model) retire(f Fact, d tidemill.ModelRetired) ModelVerdict {
 		m.Canary = nil
 	}
 	if m.Find(m.Champion) == nil {
-		m.Champion, m.Pin, m.Changes, m.Unserved, m.Drifts = 0, nil, nil, nil, nil
+		m.Champion, m.Pin, m.Changes, m.Asked, m.Unserved, m.Drifts = 0, nil, nil, nil, nil, nil
 	}
 	if len(left) == 0 {
 		m.Previous, m.Owed, m.Retired = 0, nil, f.At

@@ -132,7 +132,7 @@ func (j *modelChecker) watch(m *fold.Model, f fold.Fact) {
 	if v.Result != fold.Accepted {
 		same := copiedModel(*m)
 		same.Next = before.Next
-		same.Name, same.Key = before.Name, before.Key
+		same.Name, same.Key, same.Asked = before.Name, before.Key, before.Asked // a refused request is kept too
 		if a, b := text(same), text(before); a != b {
 			j.Fatalf("%d: %s, and yet\n%s\nbecame\n%s", f.Offset, v.Result, b, a)
 		}
