@@ -34,7 +34,7 @@ func TestAFleetIsKept(t *testing.T) {
 	wrote := time.Since(begun)
 	next := newWatcher(f.w.Options)
 	begun = time.Now()
-	if err := next.decode(state); err != nil {
+	if _, err := next.decode(state); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%.1f MB in memory, %.1f MB in the store, written in %v and read in %v", float64(inMemory)/1e6, float64(len(state))/1e6, wrote, time.Since(begun))

@@ -34,15 +34,16 @@ func (w *watcher) look(model string, m *drift.Model, figure int, full bool) {
 			Before: rounded(c.Before), Now: rounded(c.Now), Values: c.Values, Since: w.place(figure, c.Since),
 			Evidence: rounded(c.E), Needed: rounded(w.watch.Budget.Needed(w.watch.FalseAlarms)), Alarm: int(f.Alarms)}
 		name := strings.Clone(model)
-		w.Waiting[name] = append(w.Waiting[name], waitingForTurn{w.now, d})
+		waits := slices.DeleteFunc(w.Waiting[name], func(d waitingForTurn) bool { return d.Figure == w.at[figure] && d.Returned })
+		w.Waiting[name] = append(waits, waitingForTurn{At: w.now, ModelDrifted: d})
 	case drift.Returned:
 		waits := w.Waiting[model]
 		if i := slices.IndexFunc(waits, func(d waitingForTurn) bool { return d.Figure == w.at[figure] && d.Needed > 0 }); i >= 0 {
-			w.Waiting[model] = slices.Delete(waits, i, i+1) // nothing was reported, so nothing has to be withdrawn
+			waits[i].At, waits[i].Returned, waits[i].Needed, waits[i].Evidence = w.now, true, 0, 0
 			return
 		}
 		name := strings.Clone(model)
-		w.Waiting[name] = append(waits, waitingForTurn{w.now, tidemill.ModelDrifted{Scorer: w.Scorer.Name, Version: int(m.Version), Figure: w.at[figure], Alarm: int(f.Alarms)}})
+		w.Waiting[name] = append(waits, waitingForTurn{At: w.now, ModelDrifted: tidemill.ModelDrifted{Scorer: w.Scorer.Name, Version: int(m.Version), Figure: w.at[figure], Alarm: int(f.Alarms)}})
 	}
 }
 
@@ -96,8 +97,8 @@ func (w *watcher) tellTurns(ctx context.Context) error {
 		}
 		told := false
 		for _, d := range w.Waiting[model] {
-			known, err := w.isOpen(ctx, model, &d)
-			if err == nil && !known {
+			done, err := w.isDone(ctx, model, &d)
+			if err == nil && !done {
 				told, err = true, w.publish(ctx, model, d)
 			}
 			if err != nil {
@@ -111,11 +112,11 @@ func (w *watcher) tellTurns(ctx context.Context) error {
 	return nil
 }
 
-// isOpen reports whether a figure that has drifted is reported already. A watch that has lost its state begins again
-// and counts alarms from 1, so a second report could have another id and ask for a second training. The figure continues
-// the count.
-func (w *watcher) isOpen(ctx context.Context, model string, d *waitingForTurn) (bool, error) {
-	if d.Needed == 0 {
+// isDone reports whether nothing has to be reported: a figure that has drifted is reported already, or a figure that has
+// returned before its turn never was. A watch that has lost its state begins again and counts alarms from 1, so a second
+// report could have another id and ask for a second training. The figure continues the count.
+func (w *watcher) isDone(ctx context.Context, model string, d *waitingForTurn) (bool, error) {
+	if d.Needed == 0 && !d.Returned {
 		return false, nil
 	}
 	alarm, err := w.OpenAlarm(ctx, model, &d.ModelDrifted)
@@ -123,12 +124,13 @@ func (w *watcher) isOpen(ctx context.Context, model string, d *waitingForTurn) (
 		return false, fmt.Errorf("look up whether %s of %s is reported: %w", d.Figure, model, err)
 	}
 	if alarm < d.Alarm { // a new alarm, or one whose end is not folded yet
-		return false, nil
+		return d.Returned, nil
 	}
 	if m := w.models[model]; m != nil {
 		m.Figures[slices.Index(w.at, d.Figure)].Alarms = uint16(alarm)
 	}
-	return true, nil
+	d.Alarm = alarm
+	return !d.Returned, nil
 }
 
 // mostUrgent returns the model with the strongest evidence, and whether it has drifted. Models of which only figures
@@ -151,7 +153,8 @@ func (w *watcher) mostUrgent() (model string, asks bool) {
 }
 
 // publish writes a fact. Its id derives from the number of the alarm, so that a process that reads the same answers
-// again publishes the same fact.
+// again publishes the same fact. A watch that has lost its state counts alarms from 1 again. So alarms after its begin have
+// the begin in their ids. Earlier ones were perhaps reported before the loss, and have the same ids as then.
 func (w *watcher) publish(ctx context.Context, model string, d waitingForTurn) error {
 	typ, content := tidemill.TypeModelDrifted, any(d.ModelDrifted)
 	if d.Needed == 0 {
@@ -163,7 +166,11 @@ func (w *watcher) publish(ctx context.Context, model string, d waitingForTurn) e
 	}
 	key, _ := w.Scorer.KeyOf(model)
 	number := strconv.Itoa(d.Version)
-	id := tidemill.ID(typ, d.Scorer, model, number, d.Figure, strconv.Itoa(d.Alarm))
+	parts := []string{typ, d.Scorer, model, number, d.Figure, strconv.Itoa(d.Alarm)}
+	if !w.Begun.IsZero() && d.At.After(w.Begun) {
+		parts = append(parts, w.Begun.UTC().Format(time.RFC3339Nano))
+	}
+	id := tidemill.ID(parts...)
 	v := broker.View{ID: id, Source: w.Names.Source("drift/" + d.Scorer), Type: typ, Subject: key, Time: d.At.UTC().Format(time.RFC3339Nano),
 		DataSchema: tidemill.Schema(typ), DataContentType: "application/json", Data: data, Key: []byte(tidemill.ModelKey(model)),
 		Extensions: []broker.Attribute{{Name: tidemill.AttrModel, Value: model}, {Name: tidemill.AttrModelVersion, Value: number},
@@ -207,31 +214,36 @@ func (w *watcher) encode() ([]byte, error) {
 }
 
 // load continues with the saved state. If there is none, or one of other figures, or one that cannot be read, the watch
-// begins with the first answers that the stream still has.
+// begins with the first answers that the stream still has. Its begin is saved before it reports anything.
 func (w *watcher) load(ctx context.Context) error {
 	data, err := w.Store.Note(ctx, w.note())
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return nil
-	case err != nil:
+	fresh := errors.Is(err, store.ErrNotFound)
+	if err != nil && !fresh {
 		return fmt.Errorf("read the saved state: %w", err)
 	}
-	if err := w.decode(data); err != nil {
-		w.Logger.Warn("drift: the saved state cannot be read; the watch begins again", "scorer", w.Scorer.Name, "reason", err)
-		w.models, w.silent = map[string]*drift.Model{}, 0
+	if !fresh {
+		if fresh, err = w.decode(data); err != nil {
+			w.Logger.Warn("drift: the saved state cannot be read; the watch begins again", "scorer", w.Scorer.Name, "reason", err)
+			w.models, w.silent, fresh = map[string]*drift.Model{}, 0, true
+		}
 	}
-	return nil
+	if !fresh {
+		return nil
+	}
+	w.Begun = time.Now()
+	return w.save(ctx)
 }
 
-func (w *watcher) decode(data []byte) error {
+// decode continues with a state, unless its figures are others: then the watch is fresh.
+func (w *watcher) decode(data []byte) (fresh bool, err error) {
 	head, rest, _ := bytes.Cut(data, []byte("\n"))
 	var s state
 	if err := json.Unmarshal(head, &s); err != nil {
-		return err
+		return false, err
 	}
 	if s.Config != w.Config || len(s.Words) != len(w.Words) {
 		w.Logger.Info("drift: the watched figures have changed; the watch begins again", "scorer", w.Scorer.Name)
-		return nil
+		return true, nil
 	}
 	next := func() (part []byte) {
 		n, size := binary.Uvarint(rest)
@@ -245,10 +257,10 @@ func (w *watcher) decode(data []byte) error {
 	for len(rest) > 0 {
 		name, m := string(next()), new(drift.Model)
 		if err := m.UnmarshalBinary(next()); err != nil {
-			return fmt.Errorf("model %s: %w", name, err)
+			return false, fmt.Errorf("model %s: %w", name, err)
 		}
 		if len(m.Figures) != len(w.at) {
-			return fmt.Errorf("model %s has %d figures, not %d", name, len(m.Figures), len(w.at))
+			return false, fmt.Errorf("model %s has %d figures, not %d", name, len(m.Figures), len(w.at))
 		}
 		w.models[strings.Clone(name)] = m
 		if m.Version == 0 {
@@ -256,11 +268,11 @@ func (w *watcher) decode(data []byte) error {
 		}
 	}
 	if len(w.models) != s.Models {
-		return fmt.Errorf("it has %d models, not %d", len(w.models), s.Models)
+		return false, fmt.Errorf("it has %d models, not %d", len(w.models), s.Models)
 	}
 	if s.Waiting == nil {
 		s.Waiting = map[string][]waitingForTurn{}
 	}
 	w.state, w.watch.Budget = s, s.Budget
-	return nil
+	return false, nil
 }

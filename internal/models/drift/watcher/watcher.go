@@ -113,11 +113,13 @@ type state struct {
 	Words   []map[int][]string          `json:"words"`             // figure → bin → some of its texts
 	Waiting map[string][]waitingForTurn `json:"waiting,omitempty"` // model → figures that have drifted and are not reported yet
 	Models  int                         `json:"models"`
+	Begun   time.Time                   `json:"begun,omitzero"` // when the watch began without a state; zero if a version before this field began it
 }
 
 // waitingForTurn is a report that waits because more models have drifted than may be reported.
 type waitingForTurn struct {
-	At time.Time `json:"at"`
+	At       time.Time `json:"at"`
+	Returned bool      `json:"returned,omitempty"` // whether the figure has returned before the turn of its report
 	tidemill.ModelDrifted
 }
 

@@ -163,8 +163,8 @@ func TestASavedWatchGoesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.w = newWatcher(b.w.Options)
-		if err := b.w.decode(state); err != nil {
-			t.Fatal(err)
+		if fresh, err := b.w.decode(state); fresh || err != nil {
+			t.Fatal(fresh, err)
 		}
 		b.w.rest = 1
 		b.tell(t)
@@ -189,7 +189,7 @@ func TestASavedWatchGoesOn(t *testing.T) {
 	if !reflect.DeepEqual(one, other) {
 		t.Errorf("without a stop\n%+v\nwith stops\n%+v", one, other)
 	}
-	if err := newWatcher(a.w.Options).decode(x[:len(x)-1]); err == nil {
+	if _, err := newWatcher(a.w.Options).decode(x[:len(x)-1]); err == nil {
 		t.Error("a state without its last byte was read")
 	}
 }
@@ -228,6 +228,94 @@ func TestAWatchWithoutItsStateReportsNothingTwice(t *testing.T) {
 	if !slices.Equal(facts, want) || !slices.Equal(alarms, []int{1, 7}) {
 		t.Errorf("the facts are %v of the alarms %v", facts, alarms)
 	}
+}
+
+// A figure that returns before the turn of its report may be reported already, by a watch that has lost its state since.
+// Then its end is reported.
+func TestADriftThatReturnsBeforeItsTurn(t *testing.T) {
+	t.Parallel()
+	for open, want := range map[int][]fact{
+		0: nil,
+		7: {{tidemill.TypeModelDriftEnded, "bot-1", "intent/bot-1", "labels"}},
+	} {
+		var facts []fact
+		f := newFeed(t, func(v *broker.View) {
+			var d tidemill.ModelDriftEnded
+			if err := json.Unmarshal(v.Data, &d); err != nil || d.Alarm != open {
+				t.Errorf("published %s: %v", v.Data, err)
+			}
+			facts = append(facts, factOf(v))
+		})
+		f.w.OpenAlarm = func(context.Context, string, *tidemill.ModelDrifted) (int, error) { return open, nil }
+		f.w.rest = 0
+		b, waited := newBot(1), false
+		for n := range 2000 {
+			if n == 700 {
+				b.refunds = 0.5
+			}
+			if n == 1200 {
+				b.refunds = 0.1
+			}
+			f.message(b, n)
+			waited = waited || len(f.w.Waiting) > 0
+		}
+		f.tell(t)
+		if !waited || !slices.Equal(facts, want) || len(f.w.Waiting) > 0 {
+			t.Errorf("with the open alarm %d the facts are %v, and %v waits", open, facts, f.w.Waiting)
+		}
+		if got := f.w.models["intent/bot-1"].Figures[drift.Label].Alarms; int(got) != max(1, open) {
+			t.Errorf("with the open alarm %d the count goes on from %d", open, got)
+		}
+	}
+}
+
+// A watch that has lost its state reports what it reads again under the same ids, and later alarms under others.
+func TestAlarmsAfterALossOfTheStateHaveOtherIDs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		kept, err := store.Open(t.Context(), store.Options{URL: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer kept.Close()
+		ids := map[string]bool{}
+		f := newFeed(t, func(v *broker.View) { ids[strings.Clone(v.ID)] = true })
+		f.w.Store = kept
+		drifts := func(want int) {
+			t.Helper()
+			b := newBot(1)
+			for n := range 600 {
+				if n == 300 {
+					b.refunds = 0.5
+				}
+				f.message(b, n)
+			}
+			f.w.rest = 1
+			if f.tell(t); len(ids) != want {
+				t.Errorf("%d alarms, want %d", len(ids), want)
+			}
+		}
+		restart := func() {
+			t.Helper()
+			f.w = newWatcher(f.w.Options)
+			if err := f.w.load(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			f.w.refill = time.Now()
+		}
+		f.now = time.Now()
+		drifts(1)
+		time.Sleep(time.Hour)
+		restart()
+		f.now = f.now.Add(-600 * time.Second)
+		drifts(1) // the same events
+		f.now = time.Now()
+		restart()
+		drifts(2)
+		restart() // before the first save
+		f.now = f.now.Add(-600 * time.Second)
+		drifts(2)
+	})
 }
 
 // A new champion begins again, a retired model has no state, and answers of other scorers do not count.
