@@ -88,6 +88,7 @@ func (w *watcher) lookAt(ctx context.Context, name string) (again time.Duration,
 	s := w.attemptViewOf(name)
 	k, err := w.findRun(ctx, name) // after attemptViewOf, because an agent reports its end before its pod ends
 	if err != nil {
+		w.forgetBeats(name)
 		return 0, err
 	}
 	if len(s.jobs)+len(s.pods) == 0 && !k.underWay() {
@@ -165,6 +166,7 @@ const silence = 10 * time.Second
 func (w *watcher) silentEnd(ctx context.Context, name string, doubts []doubt) (end *ending, err error) {
 	beats, err := w.o.Ledger.Beats(ctx)
 	if err != nil {
+		w.forgetBeats(name)
 		return nil, err
 	}
 	w.mu.Lock()
@@ -180,6 +182,14 @@ func (w *watcher) silentEnd(ctx context.Context, name string, doubts []doubt) (e
 		}
 	}
 	return end, nil
+}
+
+// forgetBeats lets the silence of an attempt's agents begin again, because no agent can send a beat while the ledger or Redis
+// is down.
+func (w *watcher) forgetBeats(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.remember(name).beats = nil
 }
 
 // hears reports whether an agent has sent a beat lately. The time of a beat is that of a gateway, whose clock may

@@ -350,6 +350,26 @@ func TestAFlushRemovesTheBeatsOfAnAttemptInDoubt(t *testing.T) {
 	hears(2*time.Second, true)
 	hears(silence-time.Second, true)
 	hears(2*time.Second, false)
+
+	// While Redis or the ledger is down, no agent can send a beat.
+	for _, part := range []string{"", "w1"} {
+		w.must(w.ledger.Beat(w.Context(), run, number, part, now))
+	}
+	hears(0, true)
+	now = now.Add(silence)
+	down, cancel := context.WithCancel(w.Context())
+	cancel()
+	if _, err := k.silentEnd(down, name, doubts); err == nil {
+		t.Fatal("the ledger answers")
+	}
+	hears(0, true)
+	hears(silence, false)
+	hears(0, false)
+	if _, err := k.lookAt(down, name); err == nil {
+		t.Fatal("the ledger answers")
+	}
+	hears(0, true)
+	hears(silence, false)
 }
 
 // The beats of the first worker do not hide that the node of another worker or server is lost. Each of them is heard by its
