@@ -68,6 +68,9 @@ func TestSeveralAtTheDoor(t *testing.T) {
 	beats("part=worker&index=0&ready=true&over=true", `{"all":true,"end":true}`)
 	beats("part=server&index=0&over=true", `{"all":true,"end":true}`)
 	beats("part=worker&index=1&over=true", `{"all":true,"end":true,"alone":true}`)
+	if heard = must1(m.ledger.Beats(t.Context()))(t); len(heard) != 1 || heard[tidemill.AttemptName(a.run, 1)].IsZero() {
+		t.Errorf("the others are over, and it was heard of: %v", heard) // their silence is no sign that their nodes are lost
+	}
 	if r := m.do(http.MethodGet, "/api/v1/runs/"+a.run+"/log", ""); r.body != "[w1] hello\n" {
 		t.Errorf("the log is %q", r.body)
 	}

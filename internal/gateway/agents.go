@@ -531,7 +531,11 @@ func (g *Gateway) agentBeat(w http.ResponseWriter, r *request) *api.Problem {
 	if p != nil {
 		return p
 	}
-	if err := g.opt.Ledger.Beat(ctx, r.attempt.run.ID, r.attempt.number, one.otherPart(), time.Now()); err != nil {
+	at := time.Now()
+	if one.word.Over && one.otherPart() != "" {
+		at = time.Time{} // its agent exits, so its silence is no sign that its node is lost
+	}
+	if err := g.opt.Ledger.Beat(ctx, r.attempt.run.ID, r.attempt.number, one.otherPart(), at); err != nil {
 		return g.ledgerProblem(ctx, err)
 	}
 	b := api.Beat{Cancel: whyCancelled(r.attempt.run)}

@@ -75,13 +75,18 @@ func (l *Ledger) Used(ctx context.Context) (running map[string]int, due map[stri
 }
 
 // Beat records when an attempt's agent reported last. The part names one of several workers or servers, other than the first
-// worker.
+// worker. A zero time removes the record of an agent that has ended.
 func (l *Ledger) Beat(ctx context.Context, run string, attempt int, part string, at time.Time) error {
 	name := tidemill.AttemptName(run, attempt)
 	if part != "" {
 		name += "/" + part
 	}
-	err := l.o.Redis.HSet(ctx, l.key("beats"), name, at.UnixMilli()).Err()
+	var err error
+	if at.IsZero() {
+		err = l.o.Redis.HDel(ctx, l.key("beats"), name).Err()
+	} else {
+		err = l.o.Redis.HSet(ctx, l.key("beats"), name, at.UnixMilli()).Err()
+	}
 	if err != nil {
 		return fmt.Errorf("record in redis the beat of attempt %d of run %s: %w", attempt, run, err)
 	}
