@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -187,15 +189,27 @@ type faults struct {
 }
 
 func (f *faults) add(err error) {
+	if err == nil {
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.all = append(f.all, err)
 }
 
+// mostFaults is how many errors are named. Thousands of runs may have the same one.
+const mostFaults = 10
+
+// err joins the errors in the order of their texts, because a changed text is logged.
 func (f *faults) err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return errors.Join(f.all...)
+	slices.SortFunc(f.all, func(x, y error) int { return strings.Compare(x.Error(), y.Error()) })
+	named := slices.Clone(f.all[:min(len(f.all), mostFaults)])
+	if more := len(f.all) - len(named); more > 0 {
+		named = append(named, fmt.Errorf("and %d more", more))
+	}
+	return errors.Join(named...)
 }
 
 // pause returns the shortest wait before the next round.

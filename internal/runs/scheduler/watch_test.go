@@ -12,6 +12,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/store"
 )
 
 func TestPausesGrow(t *testing.T) {
@@ -206,4 +207,22 @@ func TestALongPlanDoesNotKeepOthersWaiting(t *testing.T) {
 	close(ready)
 	w.waitUntil("the run is launched", func() bool { return len(w.launch.of(busy.Run)) == 1 })
 	w.run(f, busy.Run)
+}
+
+// The same errors have the same text in any order, because a changed text is logged. Thousands of runs may have an error.
+func TestManyFaultsAreReportedShortly(t *testing.T) {
+	var one, other faults
+	const many = 1000
+	for i := range many {
+		one.add(fmt.Errorf("run %d: %w", i, store.ErrNotFound))
+		other.add(fmt.Errorf("run %d: %w", many-1-i, store.ErrNotFound))
+		other.add(nil)
+	}
+	text := one.err().Error()
+	if text != other.err().Error() || len(text) > 1000 || !strings.HasSuffix(text, "and 990 more") || !errors.Is(one.err(), store.ErrNotFound) {
+		t.Errorf("they are reported as %d and %d bytes, the first as %.1000s", len(text), len(other.err().Error()), text)
+	}
+	if new(faults).err() != nil {
+		t.Error("no fault is an error")
+	}
 }
