@@ -104,7 +104,7 @@ func TestNothingIsLostByASuspendedMachine(t *testing.T) {
 // watcher returns a function that advances the time of a foreman, and then lets its watcher look around once.
 func (w *world) watcher(f *Foreman) (look func(by time.Duration)) {
 	watching, step := &watcher{Foreman: f, rules: rules{silence: f.opt.Silence}}, time.Duration(0)
-	f.now = func() time.Time { return time.Now().UTC().Add(step).Round(0) }
+	f.now = func() time.Time { return wholeMilliseconds().UTC().Add(step) }
 	var l loop
 	return func(by time.Duration) {
 		w.Helper()
