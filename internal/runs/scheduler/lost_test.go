@@ -2,7 +2,9 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -98,6 +100,35 @@ func TestNothingIsLostByASuspendedMachine(t *testing.T) {
 				t.Errorf("after a step of %s, and then of %s, the attempt is %+v", step, c.by, first)
 			}
 		}
+	}
+}
+
+// A commit takes two minutes and fails in each sweep, for example because the store does not answer. The sweeps still find a
+// silent attempt: its agent could send beats meanwhile.
+func TestALongSweepHidesNoLoss(t *testing.T) {
+	w := newWorld(t, plain("intent"), cleaner())
+	var sweeps atomic.Int64
+	f := w.foreman(func(o *Options) {
+		o.Silence = time.Minute
+		o.Announce = func(context.Context, api.Commit) error {
+			sweeps.Add(1)
+			return errors.New("the store does not answer")
+		}
+	})
+	f.now = func() time.Time { return wholeMilliseconds().Add(time.Duration(sweeps.Load()) * 2 * time.Minute) }
+	lost, made := w.begun(f, wish("intent", "k", "1")), w.begun(f, wish("clean", "k", "1"))
+	w.launch.end(tidemill.AttemptName(lost.Run, 1))
+	d := w.made(w.tree("a.csv", "1"))
+	d.Attempt = 1
+	_, _, err := f.appendFact(w.ctx(), finishedFact(w.run(f, made.Run), byGateway, d, f.now()), f.now())
+	w.must(err)
+	watching := &watcher{Foreman: f, rules: rules{silence: f.opt.Silence}}
+	var l loop
+	for range 3 {
+		w.must(watching.lookAround(w.ctx(), &l))
+	}
+	if first := w.run(f, lost.Run).Attempts[0]; first.Outcome != tidemill.OutcomeLost || sweeps.Load() < 3 {
+		t.Errorf("after %d sweeps, the attempt is %+v", sweeps.Load(), first)
 	}
 }
 

@@ -59,6 +59,7 @@ func (f *Foreman) Watch(ctx context.Context) error {
 // loop has the times of a watcher's next work.
 type loop struct {
 	swept, recovered time.Time
+	ended            time.Time // end of the last sweep
 	failures         int
 	mishaps          error     // errors of the last sweep; they do not stop due runs
 	wake             time.Time // time of the next due run
@@ -77,9 +78,10 @@ func (w *watcher) lookAround(ctx context.Context, l *loop) error {
 	}
 	if now.Sub(l.swept) >= sweepEvery {
 		sweeps = true
-		// The machine was suspended, or its clock was set: no agent could send a beat.
-		w.missedBeats = w.missedBeats || !l.swept.IsZero() && now.Round(0).Sub(l.swept) > w.rules.silence+2*sweepEvery
+		// The machine was suspended, or its clock was set: no agent could send a beat. During a long sweep they could.
+		w.missedBeats = w.missedBeats || !l.swept.IsZero() && now.Round(0).Sub(l.ended) > w.rules.silence+2*sweepEvery
 		l.swept, l.mishaps = now, errors.Join(w.sweep(ctx), w.recover(ctx, l, now))
+		l.ended = w.now()
 	}
 	at, due, err := w.ledger.NextDue(ctx, w.now())
 	// Most facts make no run due, and NextDue costs less than a claim in each pool.
