@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -278,6 +279,40 @@ func TestASweepWorksOnSeveralRuns(t *testing.T) {
 		if a := w.run(f, lost[i]).Attempts[0]; a.Outcome != tidemill.OutcomeLost {
 			t.Errorf("a lost attempt is %+v", a)
 		}
+	}
+}
+
+// timed is a launcher that records how long its calls may take.
+type timed struct {
+	*launches
+	times []time.Duration // 0 is for ever
+}
+
+func (l *timed) call(ctx context.Context) {
+	by, ok := ctx.Deadline()
+	l.times = append(l.times, 0)
+	if ok {
+		l.times[len(l.times)-1] = time.Until(by)
+	}
+}
+
+func (l *timed) Has(ctx context.Context, _ string) (bool, error) { l.call(ctx); return true, nil }
+
+func (l *timed) Stop(ctx context.Context, _ string) error { l.call(ctx); return nil }
+
+// A sweep waits for a launcher only for a while. A process that even the kernel cannot end would stop the sweeps for ever.
+func TestASweepDoesNotWaitForeverForALauncher(t *testing.T) {
+	w := newWorld(t, plain("intent"))
+	calls := &timed{launches: w.launch}
+	f := w.foreman(func(o *Options) { o.Launcher = calls })
+	run := w.run(f, w.begun(f, wish("intent", "k", "1")).Run)
+	s := suspicion{there: "it did not end within its deadline"}
+	w.must((&watcher{Foreman: f}).tend(t.Context(), run, tidemill.AttemptName(run.ID, 1), s))
+	if len(calls.times) != 2 || slices.ContainsFunc(calls.times, func(d time.Duration) bool { return d <= 0 || d > steadyFor }) {
+		t.Errorf("the calls may take %v", calls.times)
+	}
+	if a := w.run(f, run.ID).Attempts[0]; a.Outcome != tidemill.OutcomeLost {
+		t.Errorf("the attempt is %+v", a)
 	}
 }
 

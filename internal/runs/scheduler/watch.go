@@ -335,6 +335,8 @@ func (w *watcher) updateSigns(live []tidemill.Run, beats map[string]time.Time, n
 
 // tend declares a suspected attempt lost, unless its launcher knows the attempt and that refutes the suspicion.
 func (w *watcher) tend(ctx context.Context, run *tidemill.Run, name string, s suspicion) error {
+	ctx, cancel := context.WithTimeout(ctx, steadyFor) // the launcher may wait for a process that even the kernel cannot end
+	defer cancel()
 	has, err := w.opt.Launcher.Has(ctx, name)
 	switch {
 	case err != nil:
