@@ -236,9 +236,14 @@ func forgotten(run *tidemill.Run) *tidemill.Run {
 	return &r
 }
 
-// hasSaved reports whether an attempt has stored a new checkpoint. The end of an attempt does not wait for the store: if the
-// store does not answer, the attempt counts as one that has not.
+// savedWithin is how long the end of a lost attempt waits for the store.
+const savedWithin = 5 * time.Second
+
+// hasSaved reports whether an attempt has stored a new checkpoint. If the store does not answer, the
+// attempt counts as one that has not.
 func (f *Foreman) hasSaved(ctx context.Context, run *tidemill.Run, attempt int) bool {
+	ctx, cancel := context.WithTimeout(ctx, savedWithin)
+	defer cancel()
 	saved, err := f.opt.Store.HasAdvanced(ctx, run.ID, attempt)
 	if err != nil {
 		f.log.Warn("scheduler: whether a lost attempt has stored a new checkpoint is not known; it counts as one that has not", "recipe", run.Recipe, "key", run.Key, "run", run.ID, "reason", err)

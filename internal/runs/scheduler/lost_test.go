@@ -3,14 +3,21 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/api"
+	"tidemill.dev/broker/network"
+	"tidemill.dev/internal/data/store"
+	"tidemill.dev/internal/data/store/s3test"
 )
 
 // impatient makes Silence short enough for a test. Attempts in tests send beats more often.
@@ -58,6 +65,56 @@ func TestALostAttemptThatGotFurther(t *testing.T) {
 			t.Errorf("attempt %d got further: %v", i+1, got)
 		}
 	}
+}
+
+// conns is a network of one server, in memory.
+type conns chan net.Conn
+
+func (c conns) Accept() (net.Conn, error) {
+	if one, ok := <-c; ok {
+		return one, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (c conns) Close() error { close(c); return nil }
+
+func (c conns) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (c conns) dial(context.Context, string, string) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	c <- theirs
+	return ours, nil
+}
+
+// The store takes requests and does not answer. There is still time to append the end of a lost attempt.
+func TestTheEndOfALostAttemptDoesNotWaitForTheStore(t *testing.T) {
+	t.Setenv("AWS_ACCESS_KEY_ID", s3test.AccessKey)
+	t.Setenv("AWS_SECRET_ACCESS_KEY", s3test.SecretKey)
+	synctest.Test(t, func(t *testing.T) {
+		bucket, over := s3test.New(), make(conns)
+		var hangs atomic.Bool
+		serving := &http.Server{Handler: http.HandlerFunc(func(to http.ResponseWriter, r *http.Request) {
+			if hangs.Load() {
+				<-r.Context().Done()
+				return
+			}
+			bucket.ServeHTTP(to, r)
+		})}
+		defer serving.Close()
+		go func() { _ = serving.Serve(over) }()
+		kept, err := store.Open(t.Context(), store.Options{URL: "s3://" + s3test.Bucket + "?endpoint=http://bucket:1", Network: network.Network{Dial: over.dial}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer kept.Close()
+		f, run := &Foreman{opt: Options{Store: kept}, log: slog.New(slog.DiscardHandler)}, &tidemill.Run{ID: "run"}
+		ctx, cancel := steady(t.Context())
+		defer cancel()
+		if hangs.Store(true); f.hasSaved(ctx, run, 1) || ctx.Err() != nil {
+			t.Errorf("the time for the end of the attempt is over: %v", ctx.Err())
+		}
+	})
 }
 
 func TestWhoIsHeardOfIsNotLost(t *testing.T) {
