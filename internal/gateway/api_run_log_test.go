@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/api"
@@ -132,6 +133,27 @@ func TestALogWithoutSomeChunks(t *testing.T) {
 	a.finish(tidemill.OutcomeSucceeded)
 	if rest := must1(io.ReadAll(in))(t); string(rest) != "--- chunks missing in the store: 1 ---\nsix\n"+others {
 		t.Errorf("and then %q", rest)
+	}
+}
+
+// A reader follows a log from an earlier attempt on. The store has lost a chunk of the present attempt, and the reader gets the
+// later ones before its end.
+func TestALaterAttemptWithoutSomeChunks(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, nil)
+	a := m.beginRun("fit", "bot-1")
+	a.sendLogLine(0, "one")
+	m.loseAttempt(a.run, 1)
+	m.waitForAttempt(a.run, 2).sendLogLine(1, "two")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	res := must1(http.DefaultClient.Do(must1(http.NewRequestWithContext(ctx, http.MethodGet, m.url+"/api/v1/runs/"+a.run+"/log?attempt=1&follow=true", nil))(t)))(t)
+	defer res.Body.Close()
+	in := bufio.NewReader(res.Body)
+	for want := range strings.Lines("one\n--- attempt 2 ---\n--- chunks missing in the store: 1 ---\ntwo\n") {
+		if got, err := in.ReadString('\n'); got != want {
+			t.Fatalf("it reads %q, %v; want %q", got, err, want)
+		}
 	}
 }
 

@@ -188,18 +188,20 @@ func (l *logReader) problem(ctx context.Context) *api.Problem {
 // ended. The state of the run is read before the log. An attempt writes its log before it ends, so
 // a log that is read after the end is complete.
 //
-// Chunks after a missing one are looked for at the first look and after the end. In between, a missing chunk is the one that
-// the attempt has not written yet.
+// Chunks after a missing one are looked for at the first look at an attempt and after its end. In between, a missing chunk is the
+// one that the attempt has not written yet.
 func (l *logReader) sendUntilEnd(ctx context.Context) error {
-	for first := true; ; first = false {
+	looked := 0 // attempt of the last look
+	for {
 		run, p := l.g.runOf(ctx, l.id)
 		if p != nil {
 			return p
 		}
 		over, next := logStands(run, l.attempt)
-		if err := l.sendChunks(ctx, first || over); err != nil {
+		if err := l.sendChunks(ctx, looked != l.attempt || over); err != nil {
 			return err
 		}
+		looked = l.attempt
 		switch {
 		case !l.q.follow || over && next == 0:
 			return l.sendOtherWorkers(ctx)
