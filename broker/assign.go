@@ -117,7 +117,7 @@ func (m *member) recordFirst(ctx context.Context, began map[string]bool, counts 
 	if err != nil || len(fresh) == 0 || len(lost) > 0 { // of lost ones it has read something
 		return err
 	}
-	places, err := m.c.firstPlaces(ctx, fresh, Latest())
+	places, err := m.firstOffsets(ctx, fresh, Latest(), &knownLives{b: m.c.b})
 	if err != nil {
 		return err
 	}

@@ -104,6 +104,38 @@ func TestAGroupBeginsOnce(t *testing.T) {
 	}
 }
 
+// A server does not know a new stream yet when a group begins to read it. The group asks again.
+func TestAGroupBeginsWhileAServerDoesNotKnowTheStream(t *testing.T) {
+	t.Parallel()
+	b, k := openFake(t, kfake.SeedTopics(1, "prod.events", "prod.dead-letters", "prod.group-offsets"))
+	asked := 0
+	k.ControlKey(int16(kmsg.Metadata), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		k.KeepControl()
+		req := r.(*kmsg.MetadataRequest)
+		if req.Version < 10 { // it does not ask for ids
+			return nil, nil, false
+		}
+		if asked++; asked > 1 {
+			return nil, nil, false
+		}
+		answer, one := r.ResponseKind().(*kmsg.MetadataResponse), kmsg.NewMetadataResponseTopic()
+		one.Topic, one.ErrorCode = req.Topics[0].Topic, kerr.UnknownTopicOrPartition.Code
+		answer.Topics = append(answer.Topics, one)
+		return answer, nil, true
+	})
+	p := producer(t, b)
+	c, err := b.Consumer(t.Context(), ConsumerOptions{Group: "g", Streams: []string{"events"}, Start: Latest(),
+		Assigned: func(ctx context.Context, _ []Position) ([]Position, error) {
+			_, err := p.Publish(ctx, "events", &View{ID: "1", Source: "/x", Type: "t"})
+			return nil, err
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(context.Background())
+	pollOne(t, c).Done()
+}
+
 // The records are read from the first partition, so they are all written there, however many the stream has.
 func TestRecordsAreReadFromAStreamWithMorePartitions(t *testing.T) {
 	t.Parallel()

@@ -442,17 +442,27 @@ func (m *member) addMissing(ctx context.Context, places map[wire.TopicPartition]
 	return err
 }
 
-// addFirstOffsets adds the first offsets to read in partitions for which the group has no offset. It asks for the
-// topics' ids first: an offset of a stream that is created again meanwhile must not get the new id.
+// addFirstOffsets adds the first offsets to read in partitions for which the group has no offset.
 func (m *member) addFirstOffsets(ctx context.Context, places map[wire.TopicPartition]origin, parts []wire.TopicPartition, from Start, lives *knownLives) error {
+	starts, err := m.firstOffsets(ctx, parts, from, lives)
+	if err == nil && len(starts) > 0 {
+		err = m.commitStarts(ctx, starts)
+	}
+	maps.Copy(places, starts)
+	return err
+}
+
+// firstOffsets finds these offsets. It asks for the topics' ids first: an offset of a stream that is created again
+// meanwhile must not get the new id.
+func (m *member) firstOffsets(ctx context.Context, parts []wire.TopicPartition, from Start, lives *knownLives) (map[wire.TopicPartition]origin, error) {
 	if len(parts) == 0 {
-		return nil
+		return nil, nil
 	}
 	now := map[string]life{}
 	for _, tp := range parts {
 		l, _, err := lives.after(ctx, tp.Topic, life{})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		now[tp.Topic] = l
 	}
@@ -460,11 +470,7 @@ func (m *member) addFirstOffsets(ctx context.Context, places map[wire.TopicParti
 	for tp, at := range starts {
 		starts[tp] = origin{at.offset, now[tp.Topic].encode()}
 	}
-	if err == nil {
-		err = m.commitStarts(ctx, starts)
-	}
-	maps.Copy(places, starts)
-	return err
+	return starts, err
 }
 
 // commitStarts commits the first or restored offsets of a group before the member reads from them. Otherwise,
