@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -134,6 +135,28 @@ func TestAGroupBeginsWhileAServerDoesNotKnowTheStream(t *testing.T) {
 	}
 	defer c.Close(context.Background())
 	pollOne(t, c).Done()
+}
+
+// The leader sends heartbeats while it records where the group begins. Kafka may take longer for that than a session.
+func TestALeaderBeatsWhileItAssigns(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		b, k := virtualFake(t, slog.DiscardHandler, "prod.events", "prod.dead-letters", "prod.group-offsets")
+		f := k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "prod.group-offsets", Err: kerr.NotEnoughReplicas, Count: -1})
+		joins := k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.JoinGroup}, Observe: true, Count: -1})
+		c, err := b.Consumer(t.Context(), ConsumerOptions{Group: "g", Streams: []string{"events"}, Start: Latest()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep((defaultSession + rebalanceTimeout) / 2)
+		f.Remove()
+		time.Sleep(2 * defaultSession)
+		if n := joins.Hits(); n != 2 || f.Hits() == 0 || c.Stats().Rebalances != 1 { // the first one gets the member's id
+			t.Errorf("it has sent %d requests to join, and %d records; it has joined %d times", n, f.Hits(), c.Stats().Rebalances)
+		}
+		if err := c.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // The records are read from the first partition, so they are all written there, however many the stream has.

@@ -334,7 +334,8 @@ type placement struct {
 func joinLimit() time.Duration { return 2*rebalanceTimeout + rand.N(rebalanceTimeout) }
 
 // join joins the group and returns this member's partitions in the new generation. The server first waits for the
-// other members and then for the leader; each wait has its own limit.
+// other members and then for the leader; each wait has its own limit. The member sends heartbeats meanwhile, because
+// either wait may take longer than a session, and so may the work of a leader. Kafka removes a silent member.
 func (m *member) join(ctx context.Context) ([]wire.TopicPartition, error) {
 	joining, done := context.WithTimeout(ctx, joinLimit())
 	res, err := m.enter(joining)
@@ -345,6 +346,7 @@ func (m *member) join(ctx context.Context) ([]wire.TopicPartition, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*rebalanceTimeout)
 	defer cancel()
 	m.joined = int32(res.GenerationID)
+	m.heartbeatLoop(ctx, memberIdentity{res.MemberID, m.joined})
 	sync := &kafka.SyncGroupRequest{GroupID: m.group, GenerationID: res.GenerationID, MemberID: res.MemberID,
 		ProtocolType: protocolType, ProtocolName: protocolName}
 	m.leads = res.LeaderID == res.MemberID
@@ -360,13 +362,9 @@ func (m *member) join(ctx context.Context) ([]wire.TopicPartition, error) {
 	return m.placed(ctx, res, &got.Assignment)
 }
 
-// syncGroup waits for the leader's assignment and sends heartbeats meanwhile. A dead leader may
-// delay it for more than a session, and kfake then removes the waiting members. kafka-go reads an answer with an error as
+// syncGroup waits for the leader's assignment. kafka-go reads an answer with an error as
 // an unexpected EOF. So after any error the member joins again, because another question would get the same answer.
 func (m *member) syncGroup(ctx context.Context, req *kafka.SyncGroupRequest) (*kafka.SyncGroupResponse, error) {
-	hctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	m.heartbeatLoop(hctx, memberIdentity{req.MemberID, int32(req.GenerationID)})
 	got, err := m.c.b.patient.SyncGroup(ctx, req)
 	if err == nil {
 		err = got.Error
