@@ -164,15 +164,16 @@ func (c *Consumer) take(ctx context.Context, places map[wire.TopicPartition]orig
 	if len(places) == 0 {
 		return nil
 	}
-	known := maps.Clone(places)
+	known, began := maps.Clone(places), time.Now()
 	if err := c.askAssigned(ctx, places); err != nil {
 		return err
 	}
+	long := time.Since(began) > trusted
 	c.mu.Lock()
 	for tp, from := range places {
 		stream, _ := c.b.names.Stream(tp.Topic)
 		p := &inPartition{c: c, tp: tp, stream: stream, position: from.offset, committed: known[tp].offset, leader: unknownNode, metadata: from.metadata,
-			life: lifeOf(from.metadata)}
+			life: lifeOf(from.metadata), doubted: long}
 		p.note, p.ended = decodeMetadata(from.offset, from.metadata)
 		p.mark.begin(from.offset)
 		c.parts[tp] = p

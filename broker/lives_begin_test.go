@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
+	"strconv"
 	"testing"
 	"time"
 
@@ -229,4 +231,35 @@ func (h *hostileBroker) commitLate(offsets map[string][]kafka.OffsetCommit) {
 			}
 		}
 	}
+}
+
+// A stream is created again while a partition of it is prepared, and is then longer than the place of the group.
+func TestAStreamIsCreatedAgainWhileItIsPrepared(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		b, _ := virtualFake(t, slog.DiscardHandler, "prod.events", "prod.dead-letters", "prod.group-offsets")
+		publishAll(t, b, "events", "1")
+		readOnce(t, b, "g")
+		c, err := b.Consumer(t.Context(), ConsumerOptions{Group: "g", Streams: []string{"events"}, Start: Earliest(),
+			Assigned: func(ctx context.Context, _ []Position) ([]Position, error) {
+				if _, err := b.client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: []string{"prod.events"}}); err != nil {
+					return nil, err
+				}
+				_, err := b.EnsureStreams(ctx, []StreamSpec{{Name: "events", Partitions: 1}}, EnsureOptions{})
+				publishAll(t, b, "events", "2", "3", "4")
+				return nil, errors.Join(err, retry.Sleep(ctx, time.Minute))
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close(context.Background())
+		for got := 0; got < 3; {
+			d := pollOne(t, c)
+			for i := range d.Events {
+				if got++; d.Events[i].ID != strconv.Itoa(got+1) {
+					t.Fatalf("%s is read as event %d of the new stream", d.Events[i].ID, got)
+				}
+			}
+			d.Done()
+		}
+	})
 }
