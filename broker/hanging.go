@@ -40,13 +40,12 @@ const (
 )
 
 // timeout returns a transaction's timeout in milliseconds, with an outcome in it. Kafka aborts what was not ended in
-// this time, also events that had been committed. So the next process gets a minute to continue, which is the
-// default timeout of Kafka's own clients.
-func (o outcome) timeout(usual time.Duration) int {
-	switch o {
-	case outcomeCommit:
-		usual = max(usual, time.Minute) - 10*time.Millisecond
-	case outcomeAbort:
+// this time, also events that had been committed. So the timeout of a commit is at least the given one.
+func (o outcome) timeout(usual, ofCommit time.Duration) int {
+	if o == outcomeCommit {
+		usual = max(usual, ofCommit)
+	}
+	if o != outcomeUnknown {
 		usual -= 10 * time.Millisecond
 	}
 	ms := int(usual.Milliseconds())

@@ -70,6 +70,22 @@ func TestAHangingTransactionKeepsItsOutcome(t *testing.T) {
 	}
 }
 
+// A Kafka that does not allow a transaction of a minute keeps the outcome for the usual time.
+func TestAHangingTransactionOnAKafkaWithShortTransactions(t *testing.T) {
+	t.Parallel()
+	b, k := openFake(t, kfake.BrokerConfigs(map[string]string{"transaction.max.timeout.ms": "30000"}))
+	b.transactionTimeout = defaultTransaction
+	kept := keepStates(k, "CompleteCommit", cutPoint{}, nil)
+	if err := (&transaction{b: b, id: "t", group: "g", ident: noIdentity}).open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	kept.mu.Lock()
+	defer kept.mu.Unlock()
+	if !slices.Equal(kept.ends, []bool{true}) || kept.state.State != "Empty" || outcomeIn(kept.state.TimeoutMillis) != outcomeUnknown {
+		t.Errorf("commits: %v; the id is now %s with the timeout %d", kept.ends, kept.state.State, kept.state.TimeoutMillis)
+	}
+}
+
 // cutPoint is the request before which a process dies.
 type cutPoint struct {
 	key kmsg.Key

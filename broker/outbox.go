@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -401,14 +402,20 @@ func (i *identities) invalidate(used identity) {
 }
 
 // initProducer asks for a producer id. With a transactional id it also fences the former user of
-// that id and aborts its open transaction. Kafka keeps the outcome with the id.
+// that id and aborts its open transaction. Kafka keeps the outcome with the id. After a commit the next process gets a
+// minute to continue, which is the default timeout of Kafka's own clients, unless Kafka allows less.
 func (b *Broker) initProducer(ctx context.Context, transactional string, old identity, kept outcome) (identity, error) {
-	res, err := b.client.InitProducerID(ctx, &kafka.InitProducerIDRequest{
+	req := &kafka.InitProducerIDRequest{
 		TransactionalID:      transactional,
-		TransactionTimeoutMs: kept.timeout(b.transactionTimeout),
+		TransactionTimeoutMs: kept.timeout(b.transactionTimeout, time.Minute),
 		ProducerID:           int(old.producer),
 		ProducerEpoch:        int(old.epoch),
-	})
+	}
+	res, err := b.client.InitProducerID(ctx, req)
+	if err == nil && errors.Is(res.Error, kafka.InvalidTransactionTimeout) {
+		req.TransactionTimeoutMs = kept.timeout(b.transactionTimeout, 0)
+		res, err = b.client.InitProducerID(ctx, req)
+	}
 	if err == nil {
 		err = res.Error
 	}
