@@ -67,6 +67,36 @@ func TestEventsThatCannotBeParked(t *testing.T) {
 	}
 }
 
+// An event that cannot be parked waits in memory if its dead letter cannot be written yet, because it is not known whether its
+// key is forgotten. Otherwise its partition would never go on.
+func TestAnEventThatCannotBeParkedIsPutOff(t *testing.T) {
+	t.Parallel()
+	b := defaultBounds()
+	b.event = 100
+	p, ended, now := newPartition("s", 0, b, 0), 0, millis(1_700_000_000_000)
+	newRebuiltState(p, &triggerSettings{triggers: map[string]*config.Trigger{"a": {Name: "a"}}, paused: func(string) bool { return false },
+		plan: &plan{triggers: []string{"a"}, match: func(_ *broker.View, dst []int) []int { return append(dst, 0) }}}).finish(0, 0, now)
+	p.open(now)
+	p.commit(p.plan(newAllowance(), now, false), 0, 1, now)
+	p.acceptBatch(&sourceBatch{next: 1, end: func(int) { ended++ }, events: []broker.Incoming{{View: broker.View{ID: "large", Data: make([]byte, 1000)}}}}, now)
+	for tries := range 2 {
+		out := p.handOut()
+		if len(out) != 1 || !p.start(out[0], now) {
+			t.Fatalf("%d items are sent after %d tries", len(out), tries)
+		}
+		if tries > 0 {
+			p.reportEnd(out[0], now)
+			continue
+		}
+		p.postponed(out[0], lookAgain, now)
+		now = now.add(lookAgain)
+		p.wake(now)
+	}
+	if ended != 1 || len(p.window) > 0 {
+		t.Errorf("%d events have ended, and the window has %d batches", ended, len(p.window))
+	}
+}
+
 // A dead letter that is too large for the stream is written without its event. A dead
 // letter shows the subscriber without its secrets.
 func TestALetterThatIsTooLarge(t *testing.T) {
