@@ -167,6 +167,23 @@ func TestParkedEventsExpire(t *testing.T) {
 	}
 }
 
+// An expired event waits if its dead letter is put off. Otherwise it would be read again at once, without end.
+func TestAnExpiredEventIsPutOff(t *testing.T) {
+	x := &quiet{p: lonePartition(time.Hour), now: 1_000_000, backoff: config.Backoff{Kind: config.Constant, First: 50 * time.Minute}}
+	var tried []millis
+	x.fails = func(i *item, _ millis) bool { return !i.expired }
+	x.ended = func(i *item) {
+		if tried = append(tried, x.now); len(tried) == 1 {
+			x.p.postponed(i, lookAgain, x.now)
+		}
+	}
+	x.take(1, 1)
+	x.run(t, func() bool { return len(tried) == 2 })
+	if waited := time.Duration(tried[1]-tried[0]) * time.Millisecond; waited != lookAgain {
+		t.Errorf("it is tried again after %s", waited)
+	}
+}
+
 // Forty attempts are made at the times of the backoff, over hours.
 func TestFortyAttemptsOfAParkedEvent(t *testing.T) {
 	x := &quiet{p: lonePartition(config.Forever), now: 1_000_000, backoff: config.Backoff{Kind: config.Exponential, First: time.Second, Cap: 5 * time.Minute}}

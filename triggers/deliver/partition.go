@@ -358,14 +358,14 @@ func (p *partition) failed(i *item, a Attempt, wait time.Duration, now millis) {
 }
 
 // postponed reports that a started item has not ended and when it may be tried again.
-// The item waits in memory if the delay is short or it cannot be parked; otherwise it is parked.
+// The item waits in memory if the delay is short or it only needs a dead letter; otherwise it is parked.
 func (p *partition) postponed(i *item, wait time.Duration, now millis) {
 	if p.closed || i.stage != flying {
 		return
 	}
 	p.flying--
 	i.due = now.add(wait)
-	if i.event.unfit != "" || i.due <= i.until && !i.queue.trigger.holdsBack() {
+	if i.doomed || i.due <= i.until && !i.queue.trigger.holdsBack() {
 		i.stage = resting
 		heap.Push(&p.resting, i)
 		return
