@@ -116,7 +116,7 @@ func TestALabelFromTheFuture(t *testing.T) {
 func TestATransactionTakesLongerThanTheWait(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	const wait = 200 * time.Millisecond
+	const wait = 2 * time.Second // the label reaches its stream within it
 	w.runs(w.options(scorer(wait, "legit")))
 	x, err := w.b.Exclusive(t.Context(), "slow", broker.ProducerOptions{})
 	w.must(err)
@@ -129,7 +129,7 @@ func TestATransactionTakesLongerThanTheWait(t *testing.T) {
 			return ends[0].Offset == 1
 		})
 		w.label("in time", 1, "fraud")
-		over := time.Now().Add(3 * wait)
+		over := time.Now().Add(2 * wait)
 		w.awaits("the end of the wait", func() bool { return time.Now().After(over) })
 		return nil
 	}))
@@ -185,6 +185,7 @@ func TestAttributesThatNobodyMayPublish(t *testing.T) {
 	forward, err := w.b.Producer(broker.ProducerOptions{AsRead: true})
 	w.must(err)
 	defer func() { w.must(forward.Close(context.Background())) }()
+	w.runs(w.options(scorer(3*time.Second, "")))
 	odd := answerEvent(w.names, 1, "two\nlines", "legit")
 	label := labelEvent("l\x01", 1, "fraud")
 	lost := labelEvent("lost\x01", 7, "fraud")
@@ -194,7 +195,6 @@ func TestAttributesThatNobodyMayPublish(t *testing.T) {
 	}
 	_, err = forward.Publish(t.Context(), streamLabels, &lost)
 	w.must(err)
-	w.runs(w.options(scorer(300*time.Millisecond, "")))
 	w.awaits("the outcome", func() bool { return len(w.outcomes()[place(1)]) == 1 })
 	w.awaits("the dead letter", func() bool { return len(w.letters()) == 1 })
 	if d := w.outcomes()[place(1)][0]; d.Truth != "fraud" || d.Key != "two\nlines" || d.LabelID != "l\x01" {
@@ -209,7 +209,7 @@ func TestAnOutcomeWithoutARevision(t *testing.T) {
 	odd := broker.View{ID: "odd", Source: w.names.Source("outcomes/s"), Type: tidemill.TypeOutcome, DataContentType: "application/json", Data: []byte(`{"revision":"first"}`)}
 	_, err := w.p.Publish(t.Context(), tidemill.StreamOutcomes, &odd)
 	w.must(err)
-	w.runs(w.options(scorer(300*time.Millisecond, "")))
+	w.runs(w.options(scorer(time.Hour, "")))
 	w.answer(1, "k", "legit")
 	w.label("a", 1, "fraud")
 	w.awaits("the outcome", func() (found bool) {
@@ -490,6 +490,7 @@ func (w *world) runsAndIsKilled(o Options, keep bool) (end func()) {
 			}
 		}
 	}()
+	w.begins(o.Config)
 	return func() {
 		cancel()
 		<-stopped
@@ -616,7 +617,7 @@ func TestAKeyIsForgottenInANewStream(t *testing.T) {
 func TestAForgottenKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.runs(w.options(scorer(500*time.Millisecond, "legit")))
+	w.runs(w.options(scorer(3*time.Second, "legit"))) // the owner reads the command within it
 	w.answer(1, "k", "fraud")
 	w.answer(2, "other", "fraud")
 	w.forgets("k")

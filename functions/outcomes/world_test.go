@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -73,7 +74,7 @@ func (w *world) options(c config.Scorer) Options {
 	return Options{Broker: w.b, Names: w.names, Config: c, Dir: w.TempDir(), Logger: slog.New(slog.NewTextHandler(w.Output(), nil))}
 }
 
-// runs runs an owner until the returned function is called, which returns its error.
+// runs runs an owner until the returned function is called, which returns its error. The owner has begun when runs returns.
 func (w *world) runs(o Options) (stop func() error) {
 	ctx, cancel := context.WithCancel(w.Context())
 	ended := make(chan error, 1)
@@ -89,7 +90,23 @@ func (w *world) runs(o Options) (stop func() error) {
 		}
 	}
 	w.Cleanup(func() { _ = stop() })
+	w.begins(o.Config)
 	return stop
+}
+
+// begins waits until the group has offsets of both streams of a scorer. The first owner of a stream leaves out events that are
+// a wait older than its start, so a test publishes after that.
+func (w *world) begins(c config.Scorer) {
+	w.Helper()
+	for _, stream := range []string{c.To, c.Labels.From} {
+		ends, err := w.b.Ends(w.Context(), stream)
+		w.must(err)
+		w.awaits("the owner to begin", func() bool {
+			found, err := w.b.Committed(w.Context(), Group(c.Name), ends)
+			w.must(err)
+			return slices.ContainsFunc(found, func(p broker.Position) bool { return p.Offset >= 0 })
+		})
+	}
 }
 
 // answer publishes the answer to the n-th input, whose id is i-N.
