@@ -18,11 +18,13 @@ import (
 )
 
 // A key may live longer than its TTL by a tick and a tick's delay, and may miss a tick. Every tick
-// visits all keys under the server's lock. So ticks are rarer with many keys, and take at most
-// 1/tickShare of the time.
+// visits all keys under the server's lock. So ticks are rarer with many keys, and take about
+// 1/tickShare of the time. A tick ages also keys that were set just now. So it comes at least every
+// longestTick, because leases and reports of processes are valid for ten seconds.
 const (
-	tick      = 100 * time.Millisecond
-	tickShare = 50
+	tick        = 100 * time.Millisecond
+	longestTick = 5 * time.Second
+	tickShare   = 50
 )
 
 // redisServer is miniredis on a listener of ours.
@@ -126,7 +128,7 @@ func (r *redisServer) moveTime(ctx context.Context, virtual bool) {
 // must not expire at once.
 func ageTime(since, due time.Duration) time.Duration { return min(since, due) }
 
-func nextTick(cost time.Duration) time.Duration { return max(tick, tickShare*cost) }
+func nextTick(cost time.Duration) time.Duration { return min(max(tick, tickShare*cost), longestTick) }
 
 // answerJoiner joins the answers to a pipeline's commands. miniredis writes each on its own, which costs
 // a system call each. While a goroutine of miniredis waits for more commands, answers are sent at

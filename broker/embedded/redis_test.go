@@ -37,6 +37,7 @@ func TestNextTick(t *testing.T) {
 		0:                     tick,
 		time.Millisecond:      tick,
 		20 * time.Millisecond: time.Second,
+		time.Second:           5 * time.Second, // a tick ages keys that were set just now, and reports of processes are valid for ten
 	} {
 		if got := nextTick(cost); got != want {
 			t.Errorf("after %v: %v, want %v", cost, got, want)
