@@ -39,7 +39,9 @@ type canaryAt struct {
 	sent int
 }
 
-func userOf(n int) string { return fmt.Sprint("u", n%40) }
+const users = 40
+
+func userOf(n int) string { return fmt.Sprint("u", n%users) }
 
 func (c *canaryAt) publish(lines []string) {
 	c.Helper()
@@ -102,6 +104,22 @@ func (c *canaryAt) canary(label, other string, version int) {
 	mention(c.T, "the canary", c.ok("models", "show", "intent/bot-1@newest"), "passes its trial", "Canary: it has answered 30% of the events", "if it has 40 outcomes by then")
 }
 
+// alone sends messages of all users until one version answers all of them. The scorer learns of a change a moment after the
+// ledger.
+func (c *canaryAt) alone(version string) {
+	c.Helper()
+	eventually(c.T, func() bool {
+		from := c.messages(users)
+		all := c.answers()
+		for n := from; n < c.sent; n++ {
+			if all[n] != version {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 func (c *canaryAt) labels(label, other string) {
 	c.Helper()
 	c.ok("data", "put", "bots/bot-1", leave(c.T, fmt.Sprintf("labels: [%s, %s]\n", label, other), c.modelsAt.data, "model.yaml"))
@@ -162,7 +180,7 @@ func TestFromTrialToCanary(t *testing.T) {
 	eventually(t, func() bool { return c.model("intent/bot-1").Champion == 2 })
 	mention(t, "its promotion", c.ok("models", "show", "intent/bot-1@2"), "the canary, version 2 of intent/bot-1, passes: its answers are not worse")
 
-	eventually(t, func() bool { n := c.messages(1); return c.answers()[n] == "2" })
+	c.alone("2")
 	c.truths(c.messages(100), "greet")
 	c.canary("greet", "order", 3)
 	from = c.joined("3")
@@ -181,6 +199,7 @@ func TestFromTrialToCanary(t *testing.T) {
 			t.Errorf("%d facts %s, want %d:\n%s", n, what, want, facts)
 		}
 	}
+	c.alone("2")
 	n := c.messages(100)
 	for ; n < c.sent; n++ {
 		if got := c.answers()[n]; got != "2" {

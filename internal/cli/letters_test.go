@@ -292,7 +292,7 @@ func TestDeadLettersOfAScorerByCommand(t *testing.T) {
 
 	r.ok("runs", "start", "intent", "--key", "bot-1")
 	r.is("bot-1", tidemill.RunSucceeded)
-	eventually(t, func() bool { return strings.Contains(r.call("models", "show", "intent/bot-1").out, "champion") })
+	eventually(t, func() bool { return r.call("score", "intents", "--key", "bot-1", "-d", `{"x": 3}`).code == 0 }) // the scorer knows the champion
 	mention(t, "those of another", r.ok("dl", "replay", "--scorer", "idle"), "There is nothing to replay.")
 	o = r.call("dl", "replay", "--scorer", "intents")
 	mention(t, "the replay", o.out+o.err, "  delivered\n", "Delivered 2 dead letters.", "Skipped 1 dead letter", "model intent/stranger has no champion")

@@ -15,6 +15,7 @@ func TestOutcomesAreFollowed(t *testing.T) {
 	mention(t, "validate", g.do(), "is valid", "1 scorer")
 	g.do()
 	g.until("models show intent/bot-shop@1", ", champion:")
+	g.until(`score intents --key bot-shop -d {"text":"hi"}`, "(intent/bot-shop@1)")
 	g.do()
 	g.scored(2)
 	mention(t, "a person's label", g.do(), "labelled m-2 track-order for scorer intents: corrections/", "the label waits for the answer until")

@@ -16,6 +16,7 @@ func TestTrialsIsFollowed(t *testing.T) {
 	mention(t, "validate", g.do(), "is valid")
 	g.do()
 	g.until("models show intent/bot-shop@1", ", champion:")
+	g.until(`score intents --key bot-shop -d {"text":"hi"}`, "(intent/bot-shop@1)")
 	g.do()
 	g.scored(300)
 	g.do()

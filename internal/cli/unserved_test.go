@@ -108,5 +108,8 @@ func TestAModelThatIsNotServed(t *testing.T) {
 	mention(t, "status", m.ok("status"), "intent/bot-1@2 is the champion (serving 1): ")
 	m.learnBroken("bot-2", predicted(9, -1))
 	m.ok("promote", "intent/bot-2@1", "--force")
+	eventually(t, func() bool { // the scorer learns of the champion a moment later
+		return !strings.Contains(m.call("score", "intents", "--key", "bot-2", "-d", `{"x": 1}`).err, "has no champion")
+	})
 	m.fails("bot-2", "its model cannot be loaded: ", "no ONNX")
 }
