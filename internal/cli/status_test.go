@@ -31,6 +31,7 @@ func TestStatus(t *testing.T) {
 	dir, file := runsFolder(t, statusConfig)
 	r := runsAt{t, filepath.Join(dir, "data")}
 	up := startUp(t, r.data, "-f", file)
+	eventually(t, func() bool { return strings.Contains(r.ok("status"), "install   ready") }) // up may listen before its ledger is filled
 	mention(t, "at rest", r.ok("status"), "install   ready", "none is running or waiting", "0 champions", "intents 0/s", "Nothing needs you.")
 
 	r.ok("runs", "start", "intent", "--key", "bad-1", "--key", "bot-1")
