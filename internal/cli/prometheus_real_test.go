@@ -331,7 +331,7 @@ func (w *watched) boardHasData() {
 			expr, problem, began := strings.NewReplacer("$namespace", ".*", "$__rate_interval", "4s").Replace(q.Expr), "", time.Now()
 			eventually(w.T, func() bool {
 				problem = w.problemOf(expr, q.LegendFormat)
-				return problem == "" || time.Since(began) > 15*time.Second
+				return problem == "" || time.Since(began) > time.Minute
 			})
 			if problem != "" {
 				w.Errorf("panel %q: %s: %s", p.Title, expr, problem)
