@@ -17,6 +17,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
+// testLast is long enough for some requests of each connection on a busy machine.
+const testLast = 500 * time.Millisecond
+
 // countingServer is a server that counts the ids that it gets.
 type countingServer struct {
 	mu  sync.Mutex
@@ -50,7 +53,7 @@ func TestEveryEventIsCountedAndHasItsOwnID(t *testing.T) {
 		s := httptest.NewServer(c)
 		defer s.Close()
 		task.Addr, task.Path, task.Run = s.Listener.Addr().String(), "/events", "r"
-		task.Warm, task.Last = 20*time.Millisecond, 50*time.Millisecond
+		task.Warm, task.Last = 200*time.Millisecond, testLast
 		g, err := Open(t.Context(), task)
 		if err != nil {
 			t.Fatal(err)
@@ -123,7 +126,7 @@ func TestGRPC(t *testing.T) {
 	if err := os.WriteFile(file, []byte(`["b25l","dHdv"]`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	g, err := Open(t.Context(), Task{Addr: l.Addr().String(), Path: "/s/echo", GRPC: true, Connections: 2, Bodies: file, Last: 50 * time.Millisecond})
+	g, err := Open(t.Context(), Task{Addr: l.Addr().String(), Path: "/s/echo", GRPC: true, Connections: 2, Bodies: file, Last: testLast})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +161,7 @@ func TestBodies(t *testing.T) {
 		t.Fatal(err)
 	}
 	g, err := Open(t.Context(), Task{Addr: s.Listener.Addr().String(), Path: "/", Connections: 2, Bodies: file, ContentType: "text/plain", Head: "X-More: yes\r\n",
-		Last: 50 * time.Millisecond})
+		Last: testLast})
 	if err != nil {
 		t.Fatal(err)
 	}
