@@ -254,9 +254,9 @@ class Served(unittest.TestCase):
         x = x.fillna(50)
         for key in ("linear", "trees", "plain"):
             client.data.put(f"pay/{key}", x.assign(label=y))
-        eventually("three champions", lambda: len([m for m in client.models.list("fraud/") if m["champion"]]) == 3 or self.fail_early(client), 60)
+        eventually("three champions", lambda: len([m for m in client.models.list("fraud/") if m["champion"]]) == 3 or self.fail_early(client), 180)
         run = client.runs.start("fraud", "trees")
-        self.assertEqual(client.runs.wait(run, 60)["state"], "succeeded", "\n".join(client.runs.log(run)))
+        self.assertEqual(client.runs.wait(run, 180)["state"], "succeeded", "\n".join(client.runs.log(run)))
         measured = eventually("the version of the run", lambda: self.measured(client, run))
         self.assertEqual(measured["metrics"]["accuracy"], measured["champion"]["metrics"]["accuracy"])  # type: ignore[index]
         rows = x.head(50).drop(columns=["kind", "known"]).to_dict("records")
