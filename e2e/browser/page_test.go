@@ -25,7 +25,7 @@ import (
 )
 
 // patience ends a test that hangs; it measures nothing.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // The size of each page. Screenshots have this width.
 const (
