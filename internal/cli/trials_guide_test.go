@@ -25,6 +25,7 @@ func TestTrialsIsFollowed(t *testing.T) {
 	mention(t, "the running trial", g.do(), "0 of 100", "against version 1", "stream.lead.low > 0", "fails", "no label has come yet", "stream.errors == 0", "holds")
 	g.do()
 	g.until("models show intent/bot-shop@2", ", champion:")
+	g.until(`score intents --key bot-shop -d {"text":"hi"}`, "(intent/bot-shop@2)")
 	mention(t, "its verdict", g.do(), "passes its trial", "only it is right")
 	g.do()
 	g.until("trials", "intent/bot-shop@3", "@2")
