@@ -168,6 +168,7 @@ func TestFromTrialToCanary(t *testing.T) {
 	if v := c.learn("bot-1", predicted(9, -1)); v.State != tidemill.VersionPromoted {
 		t.Fatalf("the first is %s: %+v", v.State, v.Judgement)
 	}
+	eventually(t, func() bool { return c.call("score", "intents", "--key", "bot-1", "-d", `{"x": [1, 0]}`).code == 0 }) // the scorer knows it
 	c.truths(c.messages(100), "order")
 	c.canary("order", "greet", 2)
 	from := c.joined("2")
