@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/parked"
 	"tidemill.dev/config"
 )
 
@@ -70,12 +71,7 @@ type recordRef struct {
 const none int64 = -1
 
 // isBefore orders the items of a queue.
-func (r recordRef) isBefore(o recordRef) bool {
-	if r.source != o.source {
-		return r.source < o.source
-	}
-	return r.replay < o.replay
-}
+func (r recordRef) isBefore(o recordRef) bool { return compareRefs(r, o) < 0 }
 
 func (r recordRef) same(o recordRef) bool { return r.source == o.source && r.replay == o.replay }
 
@@ -307,7 +303,7 @@ type triggerState struct {
 	heap     queueHeap            // queues that wait for their first record
 	count    int                  // number of all queues, also those without a key
 	parked   int                  // number of records
-	spilled  spillList            // records that are in no queue: see spill.go
+	spilled  parked.List          // records that are in no queue: see spill.go
 	spillway keyQueue             // new items that will be spilled
 	refill   refill               // spilled records that are being read
 	parkedAt map[uint32]minute    // records that were first parked in each minute
@@ -389,7 +385,7 @@ func (ts *triggerState) oldest() millis {
 
 // isEmpty reports whether nothing is left.
 func (ts *triggerState) isEmpty() bool {
-	return ts.count == 0 && ts.spilled.n == 0 && ts.refill.left == 0 && len(ts.spillway.live) == 0
+	return ts.count == 0 && ts.spilled.Len() == 0 && ts.refill.left == 0 && len(ts.spillway.live) == 0
 }
 
 // retain sets the retention of the stream. Waiting items must expire before it ends.

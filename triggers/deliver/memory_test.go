@@ -45,7 +45,7 @@ func parkedMany(t testing.TB, n, keys int, watch func()) (*partition, uint64) {
 // Waiting events need little memory, so there may be millions.
 func TestMemoryOfWhatIsParked(t *testing.T) {
 	const n, few = 50_000, 10_000 // few have room in the index
-	for _, c := range []struct{ n, keys, most int }{{few, 100, 34}, {few, few, 220}, {n, 100, 9}, {n, n, 9}} {
+	for _, c := range []struct{ n, keys, most int }{{few, 100, 34}, {few, few, 220}, {n, 100, 5}, {n, n, 5}} {
 		n := c.n
 		p, bytes := parkedMany(t, n, c.keys, nil)
 		each := int(bytes) / n

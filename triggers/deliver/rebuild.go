@@ -342,11 +342,12 @@ func (f *rebuiltState) spill() {
 		for next < len(f.entries) && f.entries[next].trigger == f.entries[first].trigger {
 			next++
 		}
-		f.triggers[f.entries[first].trigger].spilled.merge(f.entries[first:next])
+		of := f.entries[first:next]
+		f.triggers[of[0].trigger].spilled.Merge(len(of), func(n int) (parked.Ref, bool) { return of[n].ref.packed(), of[n].over })
 		first = next
 	}
 	for _, ts := range f.triggers {
-		f.tidied += ts.spilled.n
+		f.tidied += ts.spilled.Len()
 	}
 	f.entries = f.entries[:0]
 }
@@ -368,9 +369,9 @@ func (f *rebuiltState) finish(proposed, end int64, now millis) int64 {
 	}
 	f.entries = nil
 	for _, ts := range f.triggers {
-		ts.spilled.each(func(r recordRef) {
-			p.needed.Add(r.at)
-			ts.tally(r, 1)
+		ts.spilled.Each(func(r parked.Ref) {
+			p.needed.Add(r.At)
+			ts.tally(recordRefOf(r), 1)
 		})
 	}
 	p.stirred = p.stirred || f.spills
