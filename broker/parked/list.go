@@ -9,21 +9,21 @@ import (
 
 // Ref refers to a record of a parked log. There may be millions.
 type Ref struct {
-	Source int64  // offset of its event on the source
-	At     int64  // offset on the parked log
-	Copy   uint32 // distinguishes records of one source offset, and orders them
-	Extra  uint32 // number that the owner wants back
+	Order int64  // offset by which the list is ordered: that of the event on the source, or that on the parked log
+	Other int64  // the other of these two offsets
+	Copy  uint32 // distinguishes records with the same order
+	Extra uint32 // number that the owner wants back
 }
 
-// Compare orders the records of a list: by source offset, then by copy.
+// Compare orders the records of a list.
 func (r Ref) Compare(o Ref) int {
-	if r.Source != o.Source {
-		return cmp.Compare(r.Source, o.Source)
+	if r.Order != o.Order {
+		return cmp.Compare(r.Order, o.Order)
 	}
 	return cmp.Compare(r.Copy, o.Copy)
 }
 
-// List is a list of records in the order of the source. It takes two to four bytes a record, because
+// List is an ordered list of records. It takes two to four bytes a record, because
 // neighbours differ little and only the differences are stored.
 type List struct {
 	blocks []block
@@ -98,8 +98,8 @@ func (l *List) Pop() (r Ref, ok bool) {
 	return r, true
 }
 
-// Merge applies n newer records, in the order of the list. A record replaces the one with the same source
-// offset and copy. If its item is over, it only removes that one.
+// Merge applies n newer records, in the order of the list. A record replaces the one with the same order
+// and copy. If its item is over, it only removes that one.
 func (l *List) Merge(n int, newer func(int) (r Ref, over bool)) {
 	if n == 0 {
 		return
@@ -150,34 +150,34 @@ func (l *List) Each(do func(Ref)) {
 // append adds a record to the end. The lowest bit of its first number says whether copy or extra changes.
 func (b *block) append(r Ref) {
 	p := b.last
-	source, odd := uint64(r.Source-p.Source)<<1, r.Copy != p.Copy || r.Extra != p.Extra
+	order, odd := uint64(r.Order-p.Order)<<1, r.Copy != p.Copy || r.Extra != p.Extra
 	if odd {
-		source |= 1
+		order |= 1
 	}
-	b.data = binary.AppendUvarint(b.data, source)
-	b.data = binary.AppendVarint(b.data, r.At-p.At)
+	b.data = binary.AppendUvarint(b.data, order)
+	b.data = binary.AppendVarint(b.data, r.Other-p.Other)
 	if odd {
 		b.data = binary.AppendVarint(b.data, int64(r.Copy)-int64(p.Copy))
 		b.data = binary.AppendVarint(b.data, int64(r.Extra)-int64(p.Extra))
 	}
 	b.last = r
 	if b.n++; b.n == maxBlock {
-		b.data = append(make([]byte, 0, len(b.data)), b.data...) // it grows no more
+		b.data = append(make([]byte, 0, len(b.data)), b.data...) // the block is full
 	}
 }
 
 // next decodes the record after another one, and returns the rest of the data.
 func next(r Ref, data []byte) (Ref, []byte) {
-	source, size := binary.Uvarint(data)
+	order, size := binary.Uvarint(data)
 	data = data[size:]
 	number := func() int64 {
 		v, size := binary.Varint(data)
 		data = data[size:]
 		return v
 	}
-	r.Source += int64(source >> 1)
-	r.At += number()
-	if source&1 != 0 {
+	r.Order += int64(order >> 1)
+	r.Other += number()
+	if order&1 != 0 {
 		r.Copy = uint32(int64(r.Copy) + number())
 		r.Extra = uint32(int64(r.Extra) + number())
 	}

@@ -15,9 +15,9 @@ func TestList(t *testing.T) {
 		at := int64(0)
 		newRef := func() Ref {
 			at++
-			r := Ref{Source: at, At: at + int64(rng.IntN(3)), Extra: uint32(1000 + at/100), Copy: uint32(rng.IntN(2))}
+			r := Ref{Order: at, Other: at + int64(rng.IntN(3)), Extra: uint32(1000 + at/100), Copy: uint32(rng.IntN(2))}
 			if rng.IntN(20) == 0 {
-				r.Source = int64(rng.IntN(int(at) + 1))
+				r.Order = int64(rng.IntN(int(at) + 1))
 			}
 			return r
 		}
@@ -51,9 +51,9 @@ func TestList(t *testing.T) {
 					r := newRef()
 					if len(want) > 0 && rng.IntN(2) == 0 {
 						r = want[rng.IntN(len(want))]
-						r.At = at
+						r.Other = at
 					}
-					entries[Ref{Source: r.Source, Copy: r.Copy}] = entry{r, rng.IntN(2) == 0}
+					entries[Ref{Order: r.Order, Copy: r.Copy}] = entry{r, rng.IntN(2) == 0}
 				}
 				var all []entry
 				for _, e := range entries {
@@ -80,7 +80,7 @@ func TestListedRecordsTakeFewBytes(t *testing.T) {
 	var l List
 	const n = 100_000
 	for at := range int64(n) {
-		l.Add(Ref{Source: at, At: at + at/500, Extra: uint32(1_700_000_000 + at/1000)})
+		l.Add(Ref{Order: at, Other: at + at/500, Extra: uint32(1_700_000_000 + at/1000)})
 	}
 	bytes := 0
 	for _, b := range l.blocks {

@@ -50,7 +50,7 @@ type item struct {
 	delivery *inFlight
 	key      *keyEntry
 	held     *heldEvent // the event, if it was parked and comes back
-	seq      uint64     // sequence number of a parked event
+	parks    *heldEvent // the event, if it is to be parked
 	reason   error
 	group    int32
 	verdict  verdict

@@ -193,7 +193,7 @@ func (s *session) address(b *batch, it *item) {
 		it.verdict, it.reason = dead, err
 		return
 	}
-	if one := it.delivery.of; one.holding && it.held == nil && one.held.isWaiting(key) {
+	if one := it.delivery.of; one.holding && it.held == nil && one.held.isWaiting(key, it.key.target.name) {
 		s.hold(it)
 		return
 	}
@@ -285,9 +285,9 @@ type target struct {
 	version int    // version that text is of
 	text    string
 
-	asked   []askedKey   // keys with parked events that wait for the model
-	kept    *infer.Model // model kept for the present batch
-	watched bool         // whether a change of the slot wakes the pipeline
+	asked   []*assignment // those with parked events that wait for the model
+	kept    *infer.Model  // model kept for the present batch
+	watched bool          // whether a change of the slot wakes the pipeline
 	pace    pace
 	away    int       // number of times in a row that ONNX Runtime's process did not take the model
 	back    time.Time // time at which the model is asked again
@@ -326,17 +326,26 @@ func (c *cache) entryOf(key string) (*keyEntry, error) {
 	}
 	k := c.older[key]
 	if k == nil {
-		name, err := config.Expand(c.template, func(string) (string, bool) { return key, true })
-		if err == nil {
-			err = tidemill.CheckDataset(name)
-		}
+		name, err := modelName(c.template, key)
 		if err != nil {
-			return nil, fmt.Errorf("its key names no model: %w", err)
+			return nil, err
 		}
 		k = &keyEntry{key: string([]byte(key)), target: c.target(name)}
 	}
 	c.keep(k)
 	return k, nil
+}
+
+// modelName returns the name of a key's model.
+func modelName(template, key string) (string, error) {
+	name, err := config.Expand(template, func(string) (string, bool) { return key, true })
+	if err == nil {
+		err = tidemill.CheckDataset(name)
+	}
+	if err != nil {
+		return "", fmt.Errorf("its key names no model: %w", err)
+	}
+	return name, nil
 }
 
 func (c *cache) keep(k *keyEntry) {

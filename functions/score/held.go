@@ -2,7 +2,7 @@ package score
 
 import (
 	"container/heap"
-	"sort"
+	"strings"
 	"sync"
 
 	"tidemill.dev/broker"
@@ -10,11 +10,11 @@ import (
 )
 
 // heldIndex is the index of one partition's events that wait for their models on the parked
-// stream. Their contents are mostly not in memory.
+// stream. Their contents are mostly not in memory, and their places are in a list for each model.
 //
-// The pipeline decides: it parks events, asks for the models of keys, opens keys whose models are
-// loaded, and takes their events in the order of each key. The committer writes these decisions
-// into transactions, in their order, and reports which are committed. A transaction that fails ends
+// The pipeline decides: it parks events, asks for models, opens those that are loaded, and takes
+// their events in the order of each key. The committer writes these decisions into transactions, in
+// their order, and reports which are committed. A transaction that fails ends
 // the assignment and this index with it; the next owner rebuilds it from the log.
 //
 // Records of a torn transaction do not count by themselves: see rebuild.
@@ -24,15 +24,20 @@ type heldIndex struct {
 	partition int32
 	o         heldOptions
 
-	mu      sync.Mutex
-	log     heldLog
-	keys    map[string]*heldKey
-	closed  keyHeap   // keys whose models have not been asked for
-	open    keyHeap   // keys whose events may be taken
-	kept    *contents // contents of recently parked events
-	loaded  *contents // contents of recently read events
-	waiting int       // number of events that have not been taken
+	mu       sync.Mutex
+	models   map[string]*heldModel
+	keys     map[uint16]int32 // number of waiting events, by the hash of their key
+	closed   modelHeap        // models that have not been asked for
+	open     modelHeap        // models whose events may be taken
+	kept     *contents        // contents of recently parked events
+	loaded   *contents        // contents of recently read events
+	keeping  int              // bytes of contents that will be in kept, because they are about to be parked
+	waiting  int              // number of events that have not been taken
+	unparked int              // number of events whose offset on the parked partition is not known yet
+	broken   bool             // whether the offset of one will never be known
 
+	needed   parked.Offsets   // offsets on the parked partition that a successor needs
+	handled  map[int64]int64  // those of handled events that the group has yet to pass, with their input offsets
 	serial   int64            // serial number of the last returned record
 	noted    int64            // serial number of the last returned record that counts
 	void     []int64          // returned records that do not count and that no other record has declared void
@@ -44,14 +49,18 @@ type heldIndex struct {
 	fold     *heldFold        // set during a rebuild
 }
 
-// heldOptions bound the memory besides the index.
+// heldOptions have the template of the models' names, and bound the memory besides the index.
 type heldOptions struct {
+	Model string
 	Kept  int // bytes of recently parked events
 	Read  int // bytes that are read at once, and kept until the next read
 	Renew parked.Renewal
 }
 
 func (o heldOptions) withDefaults() heldOptions {
+	if o.Model == "" {
+		o.Model = "{key}"
+	}
 	if o.Kept == 0 {
 		o.Kept = 2 << 20
 	}
@@ -64,50 +73,91 @@ func (o heldOptions) withDefaults() heldOptions {
 	return o
 }
 
-// contents are events in memory, by their entries' sequence numbers.
-type contents = parked.Cache[uint64, *heldEvent]
+// contents are events in memory, by their offsets on the parked partition.
+type contents = parked.Cache[int64, *heldEvent]
 
-func newContents() *contents { return parked.NewCache[uint64, *heldEvent](0) }
+func newContents() *contents { return parked.NewCache[int64, *heldEvent](0) }
 
 // heldEvent is an event that was parked.
 type heldEvent struct {
-	view   broker.View // view with separate memory
-	key    string
-	offset int64 // offset on the input
-	logged int64 // time when it reached the input, in milliseconds
-	err    error // reason why it can no longer be read; then view is empty
-
-	seq  uint64
-	size int
+	heldHeader
+	at    int64       // offset on the parked partition; uncommitted until it is known
+	model string      // model that it waits for
+	view  broker.View // view with separate memory
+	err   error       // reason why it can no longer be read; then view and key are empty
+	size  int         // 0 if its content is not in memory
+	taken bool        // whether it was taken while its offset was not known
 }
 
-// heldKey is a key with events that have not been taken.
-type heldKey struct {
-	name       string
-	head, tail uint64 // sequence numbers of its first and last event
-	state      keyState
-	at         int // index in its heap
+func (e *heldEvent) ref() parked.Ref { return e.refAt(e.at) }
+
+// heldModel is a model with events that have not been taken, in the order in which they were parked. A list for each key would take much more memory, because each event may have its own key.
+type heldModel struct {
+	name  string
+	first parked.Ref   // first parked event; its order is uncommitted if there is none
+	later parked.List  // other parked events
+	fresh []*heldEvent // events after these that are about to be parked
+	state modelState
+	at    int // index in its heap
 }
 
-type keyState int8
+type modelState int8
 
 const (
-	keyClosed keyState = iota
-	keyAsked
-	keyOpen
+	modelClosed modelState = iota
+	modelAsked
+	modelOpen
 )
 
-func openHeld(b *broker.Broker, stream string, partition int32, o heldOptions) *heldIndex {
-	return &heldIndex{b: b, stream: stream, partition: partition, o: o.withDefaults(), keys: map[string]*heldKey{}, ahead: map[int64]uint32{},
-		kept: newContents(), loaded: newContents()}
+// uncommitted is an offset that is not known yet.
+const uncommitted = -1
+
+func (k *heldModel) add(r parked.Ref) {
+	switch {
+	case k.first.Order == uncommitted:
+		k.first = r
+	case r.Compare(k.first) < 0:
+		k.later.Add(k.first)
+		k.first = r
+	default:
+		k.later.Add(r)
+	}
 }
 
-// isWaiting reports whether an event of the key is still waiting. Later events of that key must
-// then be parked, too.
-func (h *heldIndex) isWaiting(key string) bool {
+func openHeld(b *broker.Broker, stream string, partition int32, o heldOptions) *heldIndex {
+	return &heldIndex{b: b, stream: stream, partition: partition, o: o.withDefaults(), models: map[string]*heldModel{}, keys: map[uint16]int32{},
+		handled: map[int64]int64{}, ahead: map[int64]uint32{}, kept: newContents(), loaded: newContents()}
+}
+
+// modelOf returns the name of a key's model; empty if the key names none.
+func (h *heldIndex) modelOf(key string) string {
+	name, err := modelName(h.o.Model, key)
+	if err != nil {
+		return ""
+	}
+	return name
+}
+
+// isWaiting reports whether an event of the key is still waiting for its model. Later events of that key must
+// then be parked, too. Some keys of a model share a hash. Then both may have to.
+func (h *heldIndex) isWaiting(key, model string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.keys[key] != nil
+	return h.models[model] != nil && h.keys[hashOf(key)] > 0
+}
+
+// hashOf has few values, because a count for each key would take memory without bound.
+func hashOf(key string) uint16 {
+	n := identity(key, "")
+	return uint16(n ^ n>>16)
+}
+
+// tally counts waiting events in and out.
+func (h *heldIndex) tally(hash uint16, n int) {
+	h.waiting += n
+	if h.keys[hash] += int32(n); h.keys[hash] <= 0 {
+		delete(h.keys, hash)
+	}
 }
 
 // count returns the number of waiting events.
@@ -140,167 +190,127 @@ func identity(source, id string) uint32 {
 }
 
 // hold decides that an event is parked. The result is for park.
-func (h *heldIndex) hold(key string, v *broker.View, offset, logged int64) (seq uint64) {
+func (h *heldIndex) hold(key, model string, v *broker.View, offset, logged int64) *heldEvent {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	seq = h.log.add(heldEntry{at: uncommitted, from: offset, what: identity(v.Source, v.ID)})
-	k := h.append(key, seq)
-	if size := parked.Size(v); h.kept.Size()+size <= h.o.Kept {
-		h.kept.Put(seq, &heldEvent{view: v.Clone(), key: k.name, offset: offset, logged: logged, seq: seq, size: size}, size)
+	e := &heldEvent{heldHeader: heldHeader{offset: offset, logged: logged, key: key}}
+	if size := parked.Size(v); h.kept.Size()+h.keeping+size <= h.o.Kept {
+		e.view, e.size = v.Clone(), size
+		h.keeping += size
 	}
-	return seq
+	h.tally(hashOf(key), 1)
+	h.expect(h.modelNamed(model), e)
+	return e
 }
 
-// append adds an entry to the end of its key.
-func (h *heldIndex) append(key string, seq uint64) *heldKey {
-	h.waiting++
-	k := h.keys[key]
+// expect adds an event that is about to be parked.
+func (h *heldIndex) expect(k *heldModel, e *heldEvent) {
+	e.at, e.model = uncommitted, k.name
+	k.fresh = append(k.fresh, e)
+	h.unparked++
+}
+
+// modelNamed returns a model, and creates it if no event waits for it.
+func (h *heldIndex) modelNamed(name string) *heldModel {
+	k := h.models[name]
 	if k == nil {
-		k = &heldKey{name: string([]byte(key)), head: seq, tail: seq}
-		h.keys[k.name] = k
+		k = &heldModel{name: strings.Clone(name), first: parked.Ref{Order: uncommitted}}
+		h.models[k.name] = k
 		heap.Push(&h.closed, k)
-		return k
 	}
-	h.log.entryAt(k.tail).next = uint32(seq - k.tail)
-	k.tail = seq
 	return k
 }
 
-// nextModelKey returns the key that has waited longest, among keys whose models have not been
-// requested; false if there is none. The caller then calls unlock or close.
-func (h *heldIndex) nextModelKey() (key string, ok bool) {
+// add adds an event that is on the parked partition to those of its model.
+func (h *heldIndex) add(k *heldModel, r parked.Ref) {
+	first := k.first
+	if k.add(r); k.first != first {
+		h.fix(k)
+	}
+}
+
+// nextModel returns the model that has been waited for longest, among those that have not been
+// requested; false if there is none. The caller then calls unlock or closeModel.
+func (h *heldIndex) nextModel() (name string, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.closed) == 0 {
 		return "", false
 	}
-	k := heap.Pop(&h.closed).(*heldKey)
-	k.state = keyAsked
+	k := heap.Pop(&h.closed).(*heldModel)
+	k.state = modelAsked
 	return k.name, true
 }
 
-// unlock allows to take a key's events.
-func (h *heldIndex) unlock(key string) { h.turn(key, keyOpen) }
+// unlock allows to take a model's events.
+func (h *heldIndex) unlock(model string) { h.turn(model, modelOpen) }
 
-// closeKey stops the taking of a key's events and has its model asked for again.
-func (h *heldIndex) closeKey(key string) { h.turn(key, keyClosed) }
+// closeModel stops the taking of a model's events and has it asked for again.
+func (h *heldIndex) closeModel(model string) { h.turn(model, modelClosed) }
 
-func (h *heldIndex) turn(key string, to keyState) {
+func (h *heldIndex) turn(model string, to modelState) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	k := h.keys[key]
+	h.move(h.models[model], to)
+}
+
+func (h *heldIndex) move(k *heldModel, to modelState) {
 	if k == nil || k.state == to {
 		return
 	}
 	h.leave(k)
-	if k.state = to; to == keyOpen {
-		heap.Push(&h.open, k)
-	} else {
-		heap.Push(&h.closed, k)
+	k.state = to
+	if q := h.heapOf(k); q != nil {
+		heap.Push(q, k)
 	}
 }
 
-// leave removes a key from its heap.
-func (h *heldIndex) leave(k *heldKey) {
+// heapOf returns the heap that has the model; nil if it has been asked for.
+func (h *heldIndex) heapOf(k *heldModel) *modelHeap {
 	switch k.state {
-	case keyOpen:
-		heap.Remove(&h.open, k.at)
-	case keyClosed:
-		heap.Remove(&h.closed, k.at)
+	case modelOpen:
+		return &h.open
+	case modelClosed:
+		return &h.closed
+	}
+	return nil
+}
+
+// leave removes a model from its heap.
+func (h *heldIndex) leave(k *heldModel) {
+	if q := h.heapOf(k); q != nil {
+		heap.Remove(q, k.at)
 	}
 }
 
-// keyHeap orders keys by their oldest event.
-type keyHeap []*heldKey
+// fix moves a model in its heap, because its first event has changed.
+func (h *heldIndex) fix(k *heldModel) {
+	if q := h.heapOf(k); q != nil {
+		heap.Fix(q, k.at)
+	}
+}
 
-func (q keyHeap) Len() int           { return len(q) }
-func (q keyHeap) Less(i, j int) bool { return q[i].head < q[j].head }
-func (q keyHeap) Swap(i, j int) {
+// modelHeap orders models by the place of their first event. Those without a parked event come last.
+type modelHeap []*heldModel
+
+func (q modelHeap) Len() int           { return len(q) }
+func (q modelHeap) Less(i, j int) bool { return uint64(q[i].first.Order) < uint64(q[j].first.Order) }
+func (q modelHeap) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]
 	q[i].at, q[j].at = i, j
 }
 
 // Push implements heap.Interface.
-func (q *keyHeap) Push(x any) {
-	k := x.(*heldKey)
+func (q *modelHeap) Push(x any) {
+	k := x.(*heldModel)
 	k.at = len(*q)
 	*q = append(*q, k)
 }
 
 // Pop implements heap.Interface.
-func (q *keyHeap) Pop() any {
+func (q *modelHeap) Pop() any {
 	last := len(*q) - 1
 	k := (*q)[last]
 	(*q)[last], *q = nil, (*q)[:last]
 	return k
-}
-
-// heldEntry is the index entry of a parked event. There may be a million of them.
-type heldEntry struct {
-	at    int64  // offset on the parked partition; uncommitted until it is known
-	from  int64  // offset on the input
-	next  uint32 // distance to the key's next entry; 0 if there is none
-	what  uint32 // identity of the event
-	state heldState
-	copy  uint16 // number of earlier copies of the event; see renew
-}
-
-const uncommitted = -1
-
-type heldState uint8
-
-const (
-	heldWaiting heldState = iota
-	heldTaken
-	heldReturned // handled, or a record that does not count
-)
-
-// heldLog has the entries in the order in which they were parked, which is the order of
-// their offsets. Their sequence numbers never change. It grows and shrinks by blocks,
-// so that it uses only the memory that it needs.
-type heldLog struct {
-	blocks [][]heldEntry
-	first  uint64 // sequence number of the first entry
-	begun  uint64 // sequence number of the first entry of the first block
-	behind uint64 // sequence number after the last entry
-}
-
-const heldBlock = 1024
-
-func (l *heldLog) len() int { return int(l.behind - l.first) }
-
-func (l *heldLog) add(e heldEntry) (seq uint64) {
-	n := len(l.blocks)
-	if n == 0 || len(l.blocks[n-1]) == heldBlock {
-		l.blocks = append(l.blocks, make([]heldEntry, 0, heldBlock))
-		n++
-	}
-	l.blocks[n-1] = append(l.blocks[n-1], e)
-	l.behind++
-	return l.behind - 1
-}
-
-// entryAt returns the entry of a sequence number in the log.
-func (l *heldLog) entryAt(seq uint64) *heldEntry {
-	i := seq - l.begun
-	return &l.blocks[i/heldBlock][i%heldBlock]
-}
-
-// drop removes the first entry.
-func (l *heldLog) drop() {
-	if l.first++; l.first-l.begun == heldBlock {
-		l.blocks[0] = nil
-		l.blocks = l.blocks[1:]
-		l.begun = l.first
-	}
-}
-
-// find returns the sequence number of the entry at an offset of the parked partition.
-func (l *heldLog) find(at int64) (seq uint64, ok bool) {
-	i := sort.Search(l.len(), func(i int) bool {
-		e := l.entryAt(l.first + uint64(i))
-		return e.at == uncommitted || e.at >= at
-	})
-	seq = l.first + uint64(i)
-	return seq, i < l.len() && l.entryAt(seq).at == at
 }

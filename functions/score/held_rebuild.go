@@ -2,12 +2,12 @@ package score
 
 import (
 	"cmp"
-	"container/heap"
 	"context"
 	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
@@ -42,6 +42,12 @@ func readHeldHeader(b []byte) (heldHeader, error) {
 	x := heldHeader{copy: uint16(r.Number()), offset: r.Number(), logged: r.Number()}
 	x.key = string(r.Rest())
 	return x, r.Err()
+}
+
+// refAt returns the place of the event in the lists. There the copy also has the hash of the key, so
+// that a key's count stays exact if the event can no longer be read.
+func (x *heldHeader) refAt(at int64) parked.Ref {
+	return parked.Ref{Order: at, Other: x.offset, Copy: uint32(x.copy)<<16 | uint32(hashOf(x.key))}
 }
 
 // returnedData is the data of tidemill.scorer.returned: the parked events that were
@@ -86,7 +92,7 @@ func (h *heldIndex) rebuild(ctx context.Context, m heldMark, offset int64) error
 	if m.at == uncommitted { // nothing is parked that counts
 		return h.begin(ctx)
 	}
-	f := &heldFold{h: h}
+	f := newHeldFold(h)
 	from := []broker.Position{{Stream: h.stream, Partition: h.partition, Offset: m.at}}
 	stopped, err := parked.Rebuild(ctx, h.b, from, f.add)
 	if err != nil {
@@ -113,11 +119,14 @@ func (h *heldIndex) begin(ctx context.Context) error {
 // heldFold is the state of a rebuild.
 type heldFold struct {
 	h       *heldIndex
-	names   map[string]uint32
-	texts   []string
-	keyOf   []uint32 // number of the key of each entry
+	models  map[string]*parked.List // all parked events in the order of the input, with their identities as extra numbers
 	records []foundRecord
-	sorted  []uint64 // entries, ordered by input offset and identity
+	over    parked.Offsets    // events that were returned
+	scored  map[[2]int64]bool // offsets and identities of events with an output
+}
+
+func newHeldFold(h *heldIndex) *heldFold {
+	return &heldFold{h: h, models: map[string]*parked.List{}, scored: map[[2]int64]bool{}}
 }
 
 type foundRecord struct {
@@ -142,16 +151,15 @@ func (f *heldFold) item(in *broker.Incoming, header []byte) error {
 	if err != nil {
 		return err
 	}
-	n, known := f.names[x.key]
-	if !known {
-		if f.names == nil {
-			f.names = map[string]uint32{}
-		}
-		n = uint32(len(f.texts))
-		f.names[x.key], f.texts = n, append(f.texts, x.key)
+	model := f.h.modelOf(x.key)
+	l := f.models[model]
+	if l == nil {
+		l = &parked.List{}
+		f.models[strings.Clone(model)] = l
 	}
-	f.keyOf = append(f.keyOf, n)
-	f.h.log.add(heldEntry{at: in.Offset, from: x.offset, copy: x.copy, what: parkedIdentity(in)})
+	r := x.refAt(in.Offset)
+	r.Order, r.Other, r.Extra = r.Other, r.Order, parkedIdentity(in)
+	l.Add(r)
 	return nil
 }
 
@@ -184,62 +192,26 @@ func (f *heldFold) applyReturned() {
 		case r.Serial > h.noted:
 			h.void = append(h.void, r.at)
 		default:
-			h.drop(r.Offsets)
+			f.drop(r.Offsets)
 		}
 	}
-	f.dropDuplicates()
 }
 
-// drop marks entries as returned.
-func (h *heldIndex) drop(offsets [][2]int64) {
+// drop marks events as returned.
+func (f *heldFold) drop(offsets [][2]int64) {
 	for _, r := range offsets {
-		for seq, _ := h.log.find(r[0]); seq < h.log.behind && h.log.entryAt(seq).at <= r[1]; seq++ {
-			h.log.entryAt(seq).state = heldReturned
+		for at := max(r[0], 0); at <= min(r[1], f.h.end); at++ {
+			if !f.over.Has(at) {
+				f.over.Add(at)
+			}
 		}
 	}
-}
-
-// dropDuplicates leaves one entry for each event. An event may be parked twice: by two owners
-// without transactions, or by renew. The newest copy counts. If one entry of that copy
-// was returned, all of them are.
-func (f *heldFold) dropDuplicates() {
-	l := &f.h.log
-	f.sorted = make([]uint64, l.len())
-	for i := range f.sorted {
-		f.sorted[i] = l.first + uint64(i)
-	}
-	slices.SortFunc(f.sorted, func(a, b uint64) int {
-		x, y := l.entryAt(a), l.entryAt(b)
-		return cmp.Or(x.compare(y.from, y.what), -cmp.Compare(x.copy, y.copy), -cmp.Compare(x.state, y.state), cmp.Compare(a, b))
-	})
-	for i := 1; i < len(f.sorted); i++ {
-		x, y := l.entryAt(f.sorted[i-1]), l.entryAt(f.sorted[i])
-		if x.compare(y.from, y.what) == 0 {
-			y.state = heldReturned
-		}
-	}
-}
-
-func (e *heldEntry) compare(from int64, what uint32) int {
-	return cmp.Or(cmp.Compare(e.from, from), cmp.Compare(e.what, what))
 }
 
 // scored reports that the output of an event exists. The event no longer has to wait.
 func (h *heldIndex) scored(offset int64, what uint32) {
-	if h.fold == nil {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	i, _ := slices.BinarySearchFunc(h.fold.sorted, offset, func(seq uint64, _ int64) int {
-		return h.log.entryAt(seq).compare(offset, what)
-	})
-	if i == len(h.fold.sorted) {
-		return
-	}
-	if e := h.log.entryAt(h.fold.sorted[i]); e.compare(offset, what) == 0 && e.state == heldWaiting {
-		e.state = heldReturned
-		h.owed = append(h.owed, e.at)
+	if h.fold != nil {
+		h.fold.scored[[2]int64{offset, int64(what)}] = true
 	}
 }
 
@@ -251,16 +223,55 @@ func (h *heldIndex) endRebuild() {
 	if h.fold = nil; f == nil {
 		return
 	}
-	for i, n := range f.keyOf {
-		seq := h.log.first + uint64(i)
-		e := h.log.entryAt(seq)
-		if e.from >= h.passed {
-			h.ahead[e.from] = e.what
+	for model, l := range f.models {
+		var same []parked.Ref // entries of one input offset
+		for r, more := l.Pop(); more; r, more = l.Pop() {
+			if len(same) > 0 && same[0].Order != r.Order {
+				f.settle(model, same)
+				same = same[:0]
+			}
+			same = append(same, r)
 		}
-		if e.state == heldWaiting {
-			h.append(f.texts[n], seq)
+		f.settle(model, same)
+	}
+}
+
+// settle decides about the entries of one input offset. An event may be parked twice: by two owners
+// without transactions, or by renew. The newest copy counts. If one entry of that copy was returned,
+// all of them are.
+func (f *heldFold) settle(model string, same []parked.Ref) {
+	h, newest := f.h, int64(uncommitted)
+	slices.SortFunc(same, func(a, b parked.Ref) int {
+		return cmp.Or(cmp.Compare(a.Extra, b.Extra), -cmp.Compare(a.Copy, b.Copy), cmp.Compare(f.rank(a), f.rank(b)), cmp.Compare(a.Other, b.Other))
+	})
+	for i, r := range same {
+		over := f.over.Has(r.Other) || i > 0 && same[i-1].Extra == r.Extra
+		if !over && f.scored[[2]int64{r.Order, int64(r.Extra)}] {
+			over = true
+			h.owed = append(h.owed, r.Other)
+		}
+		ahead := r.Order >= h.passed
+		if ahead && r.Other > newest {
+			h.ahead[r.Order], newest = r.Extra, r.Other
+		}
+		switch {
+		case !over:
+			h.needed.Add(r.Other)
+			h.tally(uint16(r.Copy), 1)
+			h.add(h.modelNamed(model), parked.Ref{Order: r.Other, Other: r.Order, Copy: r.Copy})
+		case ahead:
+			h.needed.Add(r.Other)
+			h.handled[r.Other] = r.Order
 		}
 	}
+}
+
+// rank orders returned events before others.
+func (f *heldFold) rank(r parked.Ref) int {
+	if f.over.Has(r.Other) {
+		return 0
+	}
+	return 1
 }
 
 // aheadTo returns the offset after the last parked input offset that the group has yet
@@ -276,103 +287,91 @@ func (h *heldIndex) aheadTo() (behind int64) {
 
 // renewal is an event that is parked again. The same transaction returns the old entry
 // and parks the new one.
-type renewal struct {
-	old *heldEvent
-	seq uint64 // sequence number for park
-}
+type renewal struct{ old, again *heldEvent }
 
-// renew parks events again that keep the mark where it is: those of a key whose model
-// does not come, while many others come and go. Otherwise the index and the time of a
-// rebuild would grow for as long as one model is missing. All events of a key move
-// together, because their order would be lost otherwise. Mostly there is nothing to do.
+// renew returns events that are to be parked again: those of a model that does not come, while many
+// others come and go. They keep the mark where it is. Otherwise the log and the time of a
+// rebuild would grow for as long as one model is missing. All events of a model move
+// together. Mostly there is nothing to do.
 //
 // The copy number distinguishes the new event from the old one. If a renewal is torn,
 // both exist and the newer one counts.
 func (h *heldIndex) renew(ctx context.Context) (all []renewal, err error) {
-	k, events, err := h.keyToRenew(ctx)
+	k, events, err := h.modelToRenew(ctx)
 	if k == nil || err != nil {
 		return nil, err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, e := range events {
-		old := h.log.entryAt(e.seq)
-		old.state, old.next = heldTaken, 0
-		seq := h.log.add(heldEntry{at: uncommitted, from: old.from, what: old.what, copy: old.copy + 1})
-		all = append(all, renewal{old: e, seq: seq})
-	}
-	for i, r := range all[1:] {
-		h.log.entryAt(all[i].seq).next = uint32(r.seq - all[i].seq)
-	}
 	h.patience = 0
-	k.head, k.tail = all[0].seq, all[len(all)-1].seq
-	switch k.state {
-	case keyOpen:
-		heap.Fix(&h.open, k.at)
-	case keyClosed:
-		heap.Fix(&h.closed, k.at)
+	k.first.Order, k.later = uncommitted, parked.List{}
+	h.fix(k)
+	for _, e := range events {
+		again := &heldEvent{heldHeader: e.heldHeader}
+		again.copy++
+		h.expect(k, again)
+		all = append(all, renewal{e, again})
 	}
 	return all, nil
 }
 
-// keyToRenew returns the key whose events are to be parked again, with their contents; nil
+// modelToRenew returns the model whose events are to be parked again, with their contents; nil
 // if there is none or they cannot be read now.
-func (h *heldIndex) keyToRenew(ctx context.Context) (k *heldKey, events []*heldEvent, err error) {
-	k, seqs := h.oldest()
+func (h *heldIndex) modelToRenew(ctx context.Context) (k *heldModel, events []*heldEvent, err error) {
+	k, refs := h.oldest()
 	size := 0
-	for _, seq := range seqs {
+	for _, r := range refs {
 		h.mu.Lock()
-		e, at := h.content(seq), h.log.entryAt(seq).at
+		e := h.content(r.Order)
 		h.mu.Unlock()
-		if e == nil && at != uncommitted {
-			e, err = h.fetch(ctx, seq, at)
+		if e == nil {
+			e, err = h.fetch(ctx, r)
 		}
 		if e == nil || e.err != nil || err != nil || size > parked.RenewBytes {
 			h.notNow(events)
 			return nil, nil, err
 		}
-		e.key = k.name
+		e.model = k.name
 		events, size = append(events, e), size+e.size
 	}
 	return k, events, nil
 }
 
-// notNow gives back contents that were not used. The next renewal waits until the index
+// notNow gives back contents that were not used. The next renewal waits until the log
 // has grown.
 func (h *heldIndex) notNow(events []*heldEvent) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, e := range events {
-		h.loaded.Put(e.seq, e, e.size)
+		h.loaded.Put(e.at, e, e.size)
 	}
-	h.patience = h.log.len()
+	h.patience = h.length()
 }
 
-// oldest returns the key of the first waiting entry with all its entries, if a renewal
+// length returns the length of the log that a rebuild reads.
+func (h *heldIndex) length() int { return int(h.end - h.needed.Low(h.end)) }
+
+// oldest returns the model of the lowest offset that is needed with all its events, if a renewal
 // is due.
-func (h *heldIndex) oldest() (k *heldKey, seqs []uint64) {
+func (h *heldIndex) oldest() (*heldModel, []parked.Ref) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.o.Renew.Due(h.log.len(), h.waiting, h.patience) {
+	if !h.o.Renew.Due(h.length(), h.waiting, h.patience) {
 		return nil, nil
 	}
-	for _, other := range h.keys {
-		if k == nil || other.head < k.head {
-			k = other
+	low := h.needed.Low(h.end)
+	for _, k := range h.models {
+		if k.first.Order != low {
+			continue // if it is none of them, the first event has been taken
 		}
-	}
-	if k.head != h.log.first {
-		return nil, nil // the first entry has been taken
-	}
-	for seq := k.head; ; {
-		seqs = append(seqs, seq)
-		e := h.log.entryAt(seq)
-		if e.copy == math.MaxUint16 || e.at == uncommitted || len(seqs) > parked.RenewRecords {
-			return nil, nil
+		refs := []parked.Ref{k.first}
+		if len(k.fresh) == 0 && k.later.Len() < parked.RenewRecords {
+			k.later.Each(func(r parked.Ref) { refs = append(refs, r) })
 		}
-		if e.next == 0 {
-			return k, seqs
+		if len(refs) <= k.later.Len() || slices.ContainsFunc(refs, func(r parked.Ref) bool { return r.Copy>>16 == math.MaxUint16 }) {
+			break
 		}
-		seq += uint64(e.next)
+		return k, refs
 	}
+	return nil, nil
 }

@@ -88,8 +88,9 @@ type story struct {
 	r         *rand.Rand
 	partition int32
 	input     []broker.View
-	keys      []string // key of each input
-	ready     map[string]bool
+	keys      []string        // key of each input
+	model     string          // template of the models' names
+	ready     map[string]bool // models that are loaded
 
 	// State on the log.
 	mark    heldMark
@@ -106,7 +107,7 @@ type story struct {
 }
 
 func newStory(k *parkedKafka, seed uint64, events, keys int) *story {
-	s := &story{parkedKafka: k, r: rand.New(rand.NewPCG(seed, 1)), partition: int32(seed), ready: map[string]bool{}, mark: noMark}
+	s := &story{parkedKafka: k, r: rand.New(rand.NewPCG(seed, 1)), partition: int32(seed), model: []string{"m/{key}", "m"}[seed/2%2], ready: map[string]bool{}, mark: noMark}
 	for i := range events {
 		key := fmt.Sprintf("bot-%d", s.r.IntN(keys))
 		s.keys = append(s.keys, key)
@@ -121,7 +122,7 @@ func newStory(k *parkedKafka, seed uint64, events, keys int) *story {
 // begin starts a new owner. It reads the outputs back from the place in the note.
 func (s *story) begin() {
 	s.Helper()
-	s.h = openHeld(s.b, parkedStream, s.partition, heldOptions{Kept: 1 + s.r.IntN(8)*700, Read: 1 + s.r.IntN(8)*700, Renew: parked.Renewal{Least: 1 + s.r.IntN(20), Share: 1 + s.r.IntN(3)}})
+	s.h = openHeld(s.b, parkedStream, s.partition, heldOptions{Model: s.model, Kept: 1 + s.r.IntN(8)*700, Read: 1 + s.r.IntN(8)*700, Renew: parked.Renewal{Least: 1 + s.r.IntN(20), Share: 1 + s.r.IntN(3)}})
 	s.must(s.h.rebuild(s.ctx, s.mark, int64(s.offset)))
 	s.found = map[int]bool{}
 	for _, o := range s.outputs[s.from:] {
@@ -142,7 +143,7 @@ func (s *story) batch() bool {
 	for _, r := range renewed {
 		s.same(r.old)
 		returned = append(returned, r.old)
-		s.h.park(s.ctx, &d, r.seq, r.old.key, &r.old.view, r.old.logged)
+		s.must(s.h.park(s.ctx, &d, r.again, &r.old.view))
 		s.renewed++
 	}
 	n := s.read(&d, &out)
@@ -190,19 +191,19 @@ func (s *story) beyondAll() bool {
 // takeEvents returns events whose models are loaded.
 func (s *story) takeEvents(out, dead *[]int) []*heldEvent {
 	for {
-		key, ok := s.h.nextModelKey()
+		model, ok := s.h.nextModel()
 		if !ok {
 			break
 		}
-		if s.ready[key] {
-			s.h.unlock(key)
+		if s.ready[model] {
+			s.h.unlock(model)
 		} else {
-			defer s.h.closeKey(key)
+			defer s.h.closeModel(model)
 		}
 	}
 	all, err := s.h.takeOpen(s.ctx, s.r.IntN(12), 1<<20)
 	s.must(err)
-	if !slices.IsSortedFunc(all, func(a, b *heldEvent) int { return cmp.Compare(a.seq, b.seq) }) {
+	if !slices.IsSortedFunc(all, func(a, b *heldEvent) int { return cmp.Compare(a.at, b.at) }) {
 		s.Error("events are not taken in the order in which they were parked")
 	}
 	if n := len(all); n > 0 && s.r.IntN(4) == 0 { // the model was evicted again
@@ -247,9 +248,8 @@ func (s *story) read(d *draft, out *[]int) (n int) {
 		v, key := &s.input[s.at], s.keys[s.at]
 		switch {
 		case s.h.seen(v, int64(s.at)), s.found[s.at]:
-		case s.h.isWaiting(key) || !s.ready[key]:
-			seq := s.h.hold(key, v, int64(s.at), 0)
-			s.h.park(s.ctx, d, seq, key, v, 0)
+		case s.h.isWaiting(key, s.h.modelOf(key)) || !s.ready[s.h.modelOf(key)]:
+			s.must(s.h.parkEvent(s.ctx, d, key, v, int64(s.at)))
 		default:
 			*out = append(*out, s.at)
 		}
@@ -266,7 +266,7 @@ func (s *story) play() {
 		}
 		if step%5 == 0 {
 			for _, key := range s.keys {
-				s.ready[key] = s.r.IntN(3) > 0
+				s.ready[s.h.modelOf(key)] = s.r.IntN(3) > 0
 			}
 		}
 		if !s.batch() {

@@ -1,11 +1,11 @@
 package score
 
 import (
-	"container/heap"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"tidemill.dev"
@@ -22,7 +22,7 @@ var errAllGone = errors.New("events waited for their models for longer than the 
 // errHeldMismatch reports that the log does not match the index. Then the index is rebuilt.
 var errHeldMismatch = errors.New("the parked stream does not match the index")
 
-// takeOpen returns the oldest events of the open keys, in the order in which they were parked, up
+// takeOpen returns the oldest events of the open models, in the order in which they were parked, up
 // to a number of events and bytes. Contents that are not in memory are read again, together with
 // the records after them, which mostly come next. It may return fewer events than there are,
 // because a record that was just parked may not be readable yet.
@@ -30,31 +30,41 @@ var errHeldMismatch = errors.New("the parked stream does not match the index")
 // Later events of a key may be handled after all of these have been taken, if their
 // outputs come after.
 func (h *heldIndex) takeOpen(ctx context.Context, events, bytes int) (all []*heldEvent, err error) {
-	var later []*heldKey
+	if h.isBroken() {
+		return nil, fmt.Errorf("%w: Kafka did not return the offset of a parked event", errHeldMismatch)
+	}
+	var later []*heldModel
 	for events > 0 && bytes > 0 {
-		e, at, k := h.nextOpen()
+		e, k, r := h.nextOpen()
 		if k == nil {
 			break
 		}
-		if e == nil && at != uncommitted {
-			if e, err = h.fetch(ctx, k.head, at); err != nil {
+		if e == nil && r.Order != uncommitted {
+			if e, err = h.fetch(ctx, r); err != nil {
 				break
 			}
 		}
 		if e == nil {
-			later = append(later, h.setAside(k))
+			h.turn(k.name, modelAsked) // for a moment
+			later = append(later, k)
 			continue
 		}
 		h.pop(k, e)
 		all, events, bytes = append(all, e), events-1, bytes-e.size
 	}
 	for _, k := range later {
-		h.resume(k)
+		h.turn(k.name, modelOpen)
 	}
 	if len(all) > 0 {
 		err = nil // the error comes again
 	}
 	return all, err
+}
+
+func (h *heldIndex) isBroken() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.broken
 }
 
 // ready reports whether there is an event to be taken, which may not be readable yet.
@@ -64,96 +74,95 @@ func (h *heldIndex) ready() bool {
 	return len(h.open) > 0
 }
 
-// nextOpen returns the next event of the oldest open key: its content if that is in memory,
-// and its place.
-func (h *heldIndex) nextOpen() (e *heldEvent, at int64, k *heldKey) {
+// nextOpen returns the open model with the oldest event, the place of that event, and its
+// content if that is in memory.
+func (h *heldIndex) nextOpen() (e *heldEvent, k *heldModel, r parked.Ref) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.open) == 0 {
-		return nil, 0, nil
+		return nil, nil, r
 	}
-	k = h.open[0]
-	return h.content(k.head), h.log.entryAt(k.head).at, k
+	if k = h.open[0]; k.first.Order != uncommitted {
+		return h.content(k.first.Order), k, k.first
+	}
+	if k.fresh[0].size > 0 {
+		e = k.fresh[0]
+	}
+	return e, k, k.first
 }
 
 // content takes the content of an event out of memory; nil if it is not there.
-func (h *heldIndex) content(seq uint64) *heldEvent {
-	if e, ok := h.kept.Take(seq); ok {
+func (h *heldIndex) content(at int64) *heldEvent {
+	if e, ok := h.kept.Take(at); ok {
 		return e
 	}
-	e, _ := h.loaded.Take(seq)
+	e, _ := h.loaded.Take(at)
 	return e
 }
 
-// setAside takes a key out of the heap for a moment; resume puts it back.
-func (h *heldIndex) setAside(k *heldKey) *heldKey {
+// pop moves a model past an event that is taken.
+func (h *heldIndex) pop(k *heldModel, e *heldEvent) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	heap.Remove(&h.open, k.at)
-	k.state = keyAsked
-	return k
-}
-
-func (h *heldIndex) resume(k *heldKey) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	k.state = keyOpen
-	heap.Push(&h.open, k)
-}
-
-// pop moves a key past an event that is taken.
-func (h *heldIndex) pop(k *heldKey, e *heldEvent) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	e.key = k.name
-	entry := h.log.entryAt(e.seq)
-	entry.state = heldTaken
-	h.waiting--
-	if entry.next == 0 {
+	e.model = k.name
+	if k.first.Order == uncommitted {
+		h.tally(hashOf(e.key), -1)
+		e.taken = true
+		h.keeping -= e.size
+		k.shift()
+	} else {
+		h.content(k.first.Order) // it is there if the offset became known meanwhile
+		h.tally(uint16(k.first.Copy), -1)
+		var more bool
+		if k.first, more = k.later.Pop(); !more {
+			k.first.Order = uncommitted
+		}
+	}
+	if k.first.Order == uncommitted && len(k.fresh) == 0 {
 		h.leave(k)
-		delete(h.keys, k.name)
+		delete(h.models, k.name)
 		return
 	}
-	k.head += uint64(entry.next)
-	heap.Fix(&h.open, k.at)
+	h.fix(k)
 }
 
-// putBack undoes the taking of the newest taken events of a key, in their order. The
-// key's model is asked for again.
+// shift removes the first event that is about to be parked.
+func (k *heldModel) shift() {
+	if k.fresh = k.fresh[1:]; len(k.fresh) == 0 {
+		k.fresh = nil
+	}
+}
+
+// putBack undoes the taking of the newest taken events of some models, in their order. The models are
+// asked for again.
 func (h *heldIndex) putBack(events []*heldEvent) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for i := len(events) - 1; i >= 0; i-- {
-		e := events[i]
-		entry := h.log.entryAt(e.seq)
-		entry.state = heldWaiting
-		h.waiting++
-		h.loaded.Put(e.seq, e, e.size)
-		k := h.keys[e.key]
-		if k == nil {
-			k = &heldKey{name: e.key, tail: e.seq}
-			entry.next = 0
-			h.keys[e.key] = k
+	for _, e := range slices.Backward(events) {
+		k := h.modelNamed(e.model)
+		if h.tally(hashOf(e.key), 1); e.at == uncommitted {
+			e.taken = false
+			h.keeping += e.size
+			k.fresh = slices.Insert(k.fresh, 0, e)
 		} else {
-			h.leave(k)
-			entry.next = uint32(k.head - e.seq)
+			h.loaded.Put(e.at, e, e.size)
+			h.add(k, e.ref())
 		}
-		k.head, k.state = e.seq, keyClosed
-		heap.Push(&h.closed, k)
+		h.move(k, modelClosed)
 	}
 }
 
 // fetch reads the log from an event on and returns that event. It returns nil if the
 // event cannot be read yet, because a committed transaction is not visible at once.
-func (h *heldIndex) fetch(ctx context.Context, seq uint64, at int64) (*heldEvent, error) {
+func (h *heldIndex) fetch(ctx context.Context, r parked.Ref) (*heldEvent, error) {
 	h.mu.Lock()
 	h.loaded.Clear()
 	h.mu.Unlock()
 	there := false
 	var odd error
-	next, err := h.b.Read(ctx, broker.Position{Stream: h.stream, Partition: h.partition, Offset: at}, h.o.Read, func(in *broker.Incoming) bool {
-		there = there || in.Offset == at
-		if err := h.load(in); err != nil && in.Offset == at {
+	next, err := h.b.Read(ctx, broker.Position{Stream: h.stream, Partition: h.partition, Offset: r.Order}, h.o.Read, func(in *broker.Incoming) bool {
+		there = there || in.Offset == r.Order
+		if err := h.load(in); err != nil && in.Offset == r.Order {
 			odd = err
 		}
 		return h.loaded.Size() < h.o.Read
@@ -163,20 +172,20 @@ func (h *heldIndex) fetch(ctx context.Context, seq uint64, at int64) (*heldEvent
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	e, _ := h.loaded.Take(seq)
+	e, _ := h.loaded.Take(r.Order)
 	switch {
-	case e != nil || next == at:
+	case e != nil || next == r.Order:
 		return e, nil
 	case odd != nil:
 	case there:
-		return nil, fmt.Errorf("%w: offset %d of %s/%d", errHeldMismatch, at, h.stream, h.partition)
+		return nil, fmt.Errorf("%w: offset %d of %s/%d", errHeldMismatch, r.Order, h.stream, h.partition)
 	default:
 		odd = errHeldGone
 	}
-	return &heldEvent{seq: seq, offset: h.log.entryAt(seq).from, err: odd}, nil
+	return &heldEvent{heldHeader: heldHeader{offset: r.Other}, at: r.Order, err: odd}, nil
 }
 
-// load keeps the content of an event that waits.
+// load keeps the content of an event that waits. It may also keep one that has just been taken.
 func (h *heldIndex) load(in *broker.Incoming) error {
 	header := parked.Find(&in.View, headerHeld)
 	if in.Err != nil || header == nil {
@@ -184,8 +193,7 @@ func (h *heldIndex) load(in *broker.Incoming) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	seq, is := h.log.find(in.Offset)
-	if !is || h.log.entryAt(seq).state != heldWaiting || h.kept.Has(seq) {
+	if !h.needed.Has(in.Offset) || h.kept.Has(in.Offset) {
 		return nil
 	}
 	x, err := readHeldHeader(header)
@@ -197,7 +205,7 @@ func (h *heldIndex) load(in *broker.Incoming) error {
 		return err
 	}
 	size := parked.Size(&v)
-	h.loaded.Put(seq, &heldEvent{view: v, key: x.key, offset: x.offset, logged: x.logged, seq: seq, size: size}, size)
+	h.loaded.Put(in.Offset, &heldEvent{heldHeader: x, at: in.Offset, view: v, size: size}, size)
 	return nil
 }
 
@@ -206,24 +214,36 @@ type outbox interface {
 	SendTo(ctx context.Context, stream string, partition int32, v *broker.View, done func(broker.Receipt))
 }
 
-// park sends an event that hold has decided on, in the order of the decisions. Its offset is known
-// when done is called, which must be before the next transaction begins.
-func (h *heldIndex) park(ctx context.Context, to outbox, seq uint64, key string, v *broker.View, logged int64) error {
-	h.mu.Lock()
-	entry := h.log.entryAt(seq)
-	x := heldHeader{offset: entry.from, logged: logged, copy: entry.copy, key: key}
-	h.mu.Unlock()
-	w, err := parked.Wrap(v, headerHeld, x.encode())
+// park sends an event that hold has decided on. Its offset is known when done is called, which must
+// be in the order of the calls and before the next transaction begins.
+func (h *heldIndex) park(ctx context.Context, to outbox, e *heldEvent, v *broker.View) error {
+	w, err := parked.Wrap(v, headerHeld, e.encode())
 	if err != nil {
 		return err
 	}
-	to.SendTo(ctx, h.stream, h.partition, &w, func(r broker.Receipt) {
-		h.mu.Lock()
-		h.log.entryAt(seq).at = r.Offset
-		h.end = max(h.end, r.Offset+1)
-		h.mu.Unlock()
-	})
+	to.SendTo(ctx, h.stream, h.partition, &w, func(r broker.Receipt) { h.placed(e, r.Offset) })
 	return nil
+}
+
+// placed reports the offset of an event that was parked.
+func (h *heldIndex) placed(e *heldEvent, at int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.broken = h.broken || at < 0; h.broken {
+		return
+	}
+	h.end = max(h.end, at+1)
+	h.needed.Add(at)
+	h.unparked--
+	if e.at = at; e.taken {
+		return
+	}
+	k := h.models[e.model]
+	if k.shift(); e.size > 0 {
+		h.keeping -= e.size
+		h.kept.Put(at, e, e.size)
+	}
+	h.add(k, e.ref())
 }
 
 // returned writes which events have been handled, in the transaction with their
@@ -254,12 +274,15 @@ func (h *heldIndex) record(events []*heldEvent) (data []byte, first int64, err e
 	defer h.mu.Unlock()
 	offsets := h.owed
 	for _, e := range events {
-		entry := h.log.entryAt(e.seq)
-		if entry.at == uncommitted {
-			return nil, 0, fmt.Errorf("the event from offset %d is returned before it has been parked", entry.from)
+		if e.at == uncommitted {
+			return nil, 0, fmt.Errorf("the event from offset %d is returned before it has been parked", e.offset)
 		}
-		offsets = append(offsets, entry.at)
-		entry.state = heldReturned
+		offsets = append(offsets, e.at)
+		if e.offset < h.passed {
+			h.needed.Remove(e.at)
+		} else {
+			h.handled[e.at] = e.offset // a successor must know that it need not be read again
+		}
 	}
 	if len(offsets) == 0 {
 		return nil, 0, nil
@@ -286,23 +309,12 @@ var noMark = heldMark{at: uncommitted}
 func (h *heldIndex) returnMark() heldMark {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	m := heldMark{at: h.end, serial: h.noted}
-	for seq := h.log.first; seq < h.log.behind; seq++ {
-		if e := h.log.entryAt(seq); !h.isHandled(e) {
-			if e.at != uncommitted {
-				m.at = e.at
-			}
-			m.waits = e.state != heldReturned
-			break
-		}
+	m := heldMark{at: h.needed.Low(h.end), serial: h.noted, waits: h.unparked > 0}
+	if h.needed.Len() > 0 {
+		_, handled := h.handled[m.at]
+		m.waits = !handled
 	}
 	return m
-}
-
-// isHandled reports whether a successor does not need an entry: the event has been handled,
-// and the group will not read it again.
-func (h *heldIndex) isHandled(e *heldEntry) bool {
-	return e.state == heldReturned && e.from < h.passed
 }
 
 // committed reports that the last transaction is committed, and that the group's offset
@@ -320,8 +332,11 @@ func (h *heldIndex) committed(offset int64) {
 				delete(h.ahead, at)
 			}
 		}
-	}
-	for h.log.len() > 0 && h.isHandled(h.log.entryAt(h.log.first)) {
-		h.log.drop()
+		for at, from := range h.handled {
+			if from < offset {
+				h.needed.Remove(at)
+				delete(h.handled, at)
+			}
+		}
 	}
 }

@@ -17,17 +17,27 @@ func (k *parkedKafka) parkNow(h *heldIndex, key string, offsets ...int64) {
 	var d draft
 	for _, o := range offsets {
 		v := broker.View{ID: fmt.Sprint(o), Source: "/test", Type: "message", Subject: key, Data: []byte("x")}
-		h.park(k.ctx, &d, h.hold(key, &v, o, 0), key, &v, 0)
+		k.must(h.parkEvent(k.ctx, &d, key, &v, o))
 	}
 	d.write(k, true)
 	h.committed(0)
 }
 
+// parkEvent parks an event of a key.
+func (h *heldIndex) parkEvent(ctx context.Context, to outbox, key string, v *broker.View, offset int64) error {
+	return h.park(ctx, to, h.hold(key, h.modelOf(key), v, offset, 0), v)
+}
+
+// openAll opens all models.
+func (h *heldIndex) openAll() {
+	for name, ok := h.nextModel(); ok; name, ok = h.nextModel() {
+		h.unlock(name)
+	}
+}
+
 func (k *parkedKafka) takeAll(h *heldIndex) (all []*heldEvent) {
 	k.Helper()
-	for key, ok := h.nextModelKey(); ok; key, ok = h.nextModelKey() {
-		h.unlock(key)
-	}
+	h.openAll()
 	all, err := h.takeOpen(k.ctx, 1<<20, 1<<30)
 	k.must(err)
 	return all
@@ -72,7 +82,7 @@ func TestAnOddEventIsKnownAfterATakeover(t *testing.T) {
 	mark := h.returnMark()
 	var d draft
 	v := broker.View{ID: "1", Source: "a b", Type: "message", Subject: "a", Data: []byte("x")}
-	k.must(h.park(k.ctx, &d, h.hold("a", &v, 7, 0), "a", &v, 0))
+	k.must(h.parkEvent(k.ctx, &d, "a", &v, 7))
 	d.write(k, true)
 	next := openHeld(k.b, parkedStream, 0, heldOptions{})
 	k.must(next.rebuild(k.ctx, mark, 7))
@@ -94,10 +104,12 @@ func TestWhatIsGoneIsSaid(t *testing.T) {
 	k := newParkedKafka(t, 1)
 	h := openHeld(k.b, parkedStream, 0, heldOptions{Kept: 1, Read: 1})
 	k.parkNow(h, "a", 1)
-	h.log.entryAt(0).at = -2 // there is no such offset: the log begins after it
+	ends, err := k.b.Ends(k.ctx, parkedStream)
+	k.must(err)
+	k.must(k.b.DeleteBelow(k.ctx, ends))
 	k.parkNow(h, "a", 2)
 	all := k.takeAll(h)
-	if len(all) != 2 || !errors.Is(all[0].err, errHeldGone) || all[0].key != "a" || all[0].offset != 1 || all[1].err != nil || all[1].view.ID != "2" {
+	if len(all) != 2 || !errors.Is(all[0].err, errHeldGone) || all[0].offset != 1 || all[1].err != nil || all[1].view.ID != "2" || h.isWaiting("a", "a") {
 		t.Errorf("took %+v", all)
 	}
 }
@@ -126,18 +138,16 @@ func (n *numbered) SendTo(_ context.Context, _ string, _ int32, _ *broker.View, 
 // returnAll takes and returns all events, without contents.
 func returnAll(t *testing.T, h *heldIndex, to *numbered) {
 	t.Helper()
-	for key, ok := h.nextModelKey(); ok; key, ok = h.nextModelKey() {
-		h.unlock(key)
-	}
+	h.openAll()
 	for {
 		var batch []*heldEvent
 		for len(batch) < 8192 {
-			e, _, k := h.nextOpen()
+			e, k, r := h.nextOpen()
 			if k == nil {
 				break
 			}
 			if e == nil {
-				e = &heldEvent{seq: k.head}
+				e = &heldEvent{at: r.Order}
 			}
 			h.pop(k, e)
 			batch = append(batch, e)
@@ -152,8 +162,91 @@ func returnAll(t *testing.T, h *heldIndex, to *numbered) {
 	}
 }
 
+// Waiting events need little memory, so there may be millions: also if each has its own key.
+func TestMemoryOfWhatIsHeld(t *testing.T) {
+	const events = 200_000
+	for _, c := range []struct {
+		model string
+		keys  int
+		most  float64
+	}{{"m/{key}", 1, 4}, {"m/{key}", 1000, 8}, {"m", events, 14}} {
+		v := broker.View{ID: "1", Source: "/x", Type: "t"}
+		measure := func(what string, fill func(*heldIndex)) {
+			before := inUse()
+			h := openHeld(nil, parkedStream, 0, heldOptions{Kept: 1, Model: c.model})
+			h.passed = events
+			fill(h)
+			each := (inUse() - before) / events
+			t.Logf("%s, %d keys, model %s: %.1f bytes each", what, c.keys, c.model, each)
+			if each > c.most || h.count() != events || h.isWaiting("other", h.modelOf("other")) && c.keys < events {
+				t.Errorf("%s, %d keys, model %s: %d events take %.1f bytes each, want at most %.0f", what, c.keys, c.model, h.count(), each, c.most)
+			}
+		}
+		measure("parked", func(h *heldIndex) {
+			var to numbered
+			for i := range int64(events) {
+				if err := h.parkEvent(t.Context(), &to, fmt.Sprint("k", i%int64(c.keys)), &v, i); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+		measure("rebuilt", func(h *heldIndex) {
+			h.fold = newHeldFold(h)
+			for i := range int64(events) {
+				x := heldHeader{offset: i, key: fmt.Sprint("k", i%int64(c.keys))}
+				if err := h.fold.item(&broker.Incoming{View: broker.View{ID: fmt.Sprint(i), Source: "/x"}, Offset: i}, x.encode()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			h.endRebuild()
+		})
+	}
+}
+
+// A key with many events comes to an end only if those that are about to be parked can be taken, too.
+func TestEventsAreTakenBeforeTheyAreParked(t *testing.T) {
+	k := newParkedKafka(t, 1)
+	h := openHeld(k.b, parkedStream, 0, heldOptions{})
+	var d draft
+	park := func(offset int64) {
+		v := broker.View{ID: fmt.Sprint(offset), Source: "/test", Type: "message"}
+		k.must(h.parkEvent(k.ctx, &d, "a", &v, offset))
+	}
+	take := func(want string) []*heldEvent {
+		t.Helper()
+		all := k.takeAll(h)
+		got := ""
+		for _, e := range all {
+			got += fmt.Sprint(e.offset)
+		}
+		if got != want || h.count() > 0 || h.isWaiting("a", "a") {
+			t.Fatalf("took %q, want %q; %d wait", got, want, h.count())
+		}
+		return all
+	}
+	park(1)
+	park(2)
+	park(3)
+	first := take("123")
+	h.putBack(first[1:])
+	park(4)
+	h.putBack(take("234"))
+	h.openAll()
+	if e, m, _ := h.nextOpen(); e != nil { // its offset becomes known meanwhile
+		d.write(k, true)
+		h.pop(m, e)
+		h.putBack([]*heldEvent{e})
+	}
+	rest := take("234")
+	k.must(h.returned(k.ctx, &d, "/scorer", append(first[:1:1], rest...)))
+	if h.committed(9); h.needed.Len() != 0 || h.unparked != 0 || h.keeping != 0 || h.kept.Size() != 0 {
+		t.Errorf("%d offsets are needed, %d are not known, and %d bytes are left", h.needed.Len(), h.unparked, h.keeping+h.kept.Size())
+	}
+}
+
 func inUse() float64 {
 	runtime.GC()
+	runtime.GC() // the second one empties the pools
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return float64(m.HeapAlloc)

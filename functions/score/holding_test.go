@@ -182,7 +182,7 @@ func TestThousandsOfMissingModelsDelayNoOther(t *testing.T) {
 	one.asking = slices.Repeat([]*target{{name: "m/bot-0", slot: slot}}, 20_000)
 	of.held = openHeld(w.b, tidemill.ScorerParked("s"), 0, heldOptions{})
 	v := message("other", 1)
-	of.held.hold("other", &v, 0, 0)
+	w.must(of.held.parkEvent(t.Context(), &numbered{}, "other", &v, 0))
 	one.active = []*assignment{of}
 	b := one.newBatch()
 	b.reset(1)

@@ -73,7 +73,7 @@ func TestWhatCannotBeReadYetIsAskedForAgain(t *testing.T) {
 	x.held = openHeld(nil, "parked", 0, heldOptions{Kept: 1})
 	s.active = []*assignment{x}
 	v := message("a", 1)
-	x.held.hold("a", &v, 1, 0)
+	x.held.hold("a", "a", &v, 1, 0)
 	x.held.unlock("a")
 	b := s.newBatch()
 	if err := s.takeParked(t.Context(), b); err != nil || !b.isEmpty() {

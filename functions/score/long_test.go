@@ -12,7 +12,7 @@ import (
 // A million waiting events use memory for the index, and for contents only up to the limit. The
 // memory is freed afterwards.
 func TestAMillionThatWaitAreAnIndex(t *testing.T) {
-	const events, keys, allowed = 1_000_000, 1000, 48
+	const events, keys, allowed = 1_000_000, 1000, 8
 	names := make([]string, keys)
 	for i := range names {
 		names[i] = fmt.Sprintf("bot-%d", i)
@@ -23,7 +23,7 @@ func TestAMillionThatWaitAreAnIndex(t *testing.T) {
 	v := broker.View{ID: "some-id", Source: "/test", Type: "message", Data: make([]byte, 1024)}
 	for i := range events {
 		key := names[i%keys]
-		h.park(t.Context(), &to, h.hold(key, &v, int64(i), 0), key, &v, 0)
+		h.parkEvent(t.Context(), &to, key, &v, int64(i))
 		h.committed(int64(i) + 1)
 	}
 	each := (inUse() - before) / events
@@ -32,8 +32,8 @@ func TestAMillionThatWaitAreAnIndex(t *testing.T) {
 		t.Errorf("each takes %.1f bytes, allowed are %d", each, allowed)
 	}
 	returnAll(t, h, &to)
-	if n := h.log.len(); n != 0 || len(h.log.blocks) > 1 || len(h.keys) != 0 || h.kept.Size() != 0 {
-		t.Errorf("when all have been returned %d entries in %d blocks and %d keys are left, and %d bytes of contents", n, len(h.log.blocks), len(h.keys), h.kept.Size())
+	if n := h.needed.Len(); n != 0 || len(h.models) != 0 || len(h.keys) != 0 || h.kept.Size() != 0 {
+		t.Errorf("when all have been returned %d entries, %d models and %d keys are left, and %d bytes of contents", n, len(h.models), len(h.keys), h.kept.Size())
 	}
 }
 

@@ -107,7 +107,9 @@ func (s *session) rebuild(ctx context.Context, at []broker.Position, notes []off
 	}
 	for i, t := range all {
 		t.offset = at[i].Offset
-		t.held = openHeld(s.o.Broker, tidemill.ScorerParked(s.conf.Name), t.partition, s.o.held)
+		o := s.o.held
+		o.Model = s.conf.Model
+		t.held = openHeld(s.o.Broker, tidemill.ScorerParked(s.conf.Name), t.partition, o)
 		if err := t.held.rebuild(ctx, notes[i].mark, t.offset); err != nil {
 			return err
 		}

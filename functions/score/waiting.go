@@ -197,12 +197,6 @@ const mostAsked = 256
 // crowdedFor is the time until it is checked again whether more models can be asked for. A failed load does not say so.
 const crowdedFor = time.Second
 
-// askedKey is a key whose model is being loaded.
-type askedKey struct {
-	assignment *assignment
-	key        string
-}
-
 // delay makes events wait that were not answered. Either ONNX Runtime's process could not score them now: it was lost because
 // of other models, or does not take this one for a while. Or the batch was full. Later events of their model wait with them, so
 // that the order of each key is kept. A model of which only some events were answered comes last in the next batch, so that
@@ -290,7 +284,7 @@ func (s *session) parkLate(b *batch, of *target, items []int32, full bool) {
 		case it.since.IsZero():
 			it.since = now
 		}
-		if t := it.delivery.of; !full && s.expired(it, now) || t.holding && t.held.isWaiting(it.key.key) {
+		if t := it.delivery.of; !full && s.expired(it, now) || t.holding && t.held.isWaiting(it.key.key, of.name) {
 			s.hold(it)
 			continue
 		}
@@ -303,12 +297,11 @@ func (s *session) parkLate(b *batch, of *target, items []int32, full bool) {
 func (s *session) hold(it *item) {
 	t := it.delivery.of
 	it.verdict = postponed
-	it.seq = t.held.hold(it.key.key, it.v, it.offset, it.logged)
+	it.parks = t.held.hold(it.key.key, it.key.target.name, it.v, it.offset, it.logged)
 	t.holding = true
 }
 
-// park sends the parked items in the order of the decisions, which is not that of the
-// items, because it was decided model by model.
+// park sends the items to be parked in the order of the input, also those that are parked again.
 func (b *batch) park(ctx context.Context, to output) error {
 	var all []*item
 	for i := range b.items {
@@ -316,9 +309,9 @@ func (b *batch) park(ctx context.Context, to output) error {
 			all = append(all, it)
 		}
 	}
-	slices.SortFunc(all, func(x, y *item) int { return cmp.Compare(x.seq, y.seq) })
+	slices.SortStableFunc(all, func(x, y *item) int { return cmp.Compare(x.offset, y.offset) })
 	for _, it := range all {
-		if err := it.delivery.of.held.park(ctx, to, it.seq, it.key.key, it.v, it.logged); err != nil {
+		if err := it.delivery.of.held.park(ctx, to, it.parks, it.v); err != nil {
 			return err
 		}
 	}
@@ -348,7 +341,7 @@ func (s *session) takeParked(ctx context.Context, b *batch) error {
 		if t.holding = t.held.count() > 0; !t.holding {
 			continue
 		}
-		s.openKeys(t)
+		s.openModels(t)
 		events, err := t.held.takeOpen(ctx, max(s.most/2, 1)-b.events, mostBytes/2-b.bytes)
 		if err != nil {
 			return err
@@ -357,14 +350,13 @@ func (s *session) takeParked(ctx context.Context, b *batch) error {
 			s.addParked(b, t, e)
 		}
 		s.unread = s.unread || t.held.ready()
-		anew, err := t.held.renew(ctx)
+		again, err := t.held.renew(ctx)
 		if err != nil {
 			return err
 		}
-		for _, r := range anew {
+		for _, r := range again {
 			b.touch(t.own)
-			b.items = append(b.items, item{v: &r.old.view, offset: r.old.offset, logged: r.old.logged, delivery: t.own, held: r.old,
-				key: &keyEntry{key: r.old.key}, verdict: postponed, seq: r.seq})
+			b.items = append(b.items, item{v: &r.old.view, offset: r.old.offset, delivery: t.own, held: r.old, parks: r.again, verdict: postponed})
 		}
 		t.holding = t.held.count() > 0
 	}
@@ -385,11 +377,11 @@ func (s *session) addParked(b *batch, t *assignment, e *heldEvent) {
 	b.items = append(b.items, it)
 }
 
-// openKeys opens the keys whose models are loaded and starts to load others. A key whose
-// model cannot come is opened too, because its events can be handled without it.
-func (s *session) openKeys(t *assignment) {
+// openModels opens the models that are loaded and starts to load others. A model that cannot come is
+// opened too, because its events can be handled without it.
+func (s *session) openModels(t *assignment) {
 	for {
-		key, some := t.held.nextModelKey()
+		name, some := t.held.nextModel()
 		if !some {
 			return
 		}
@@ -397,19 +389,19 @@ func (s *session) openKeys(t *assignment) {
 			s.room = s.roomNow()
 		}
 		if s.room == 0 {
-			t.held.closeKey(key)
+			t.held.closeModel(name)
 			s.crowded = true
 			return
 		}
-		k, err := s.cache.entryOf(key)
-		if err != nil || s.available(k.target) {
-			t.held.unlock(key)
+		of := s.cache.target(name)
+		if name == "" || s.available(of) {
+			t.held.unlock(name)
 			continue
 		}
-		if len(k.target.asked) == 0 {
-			s.asking, s.room = append(s.asking, k.target), s.room-1
+		if len(of.asked) == 0 {
+			s.asking, s.room = append(s.asking, of), s.room-1
 		}
-		k.target.asked = append(k.target.asked, askedKey{t, key})
+		of.asked = append(of.asked, t)
 	}
 }
 
@@ -455,10 +447,10 @@ func (s *session) available(t *target) bool {
 	return true
 }
 
-// askAgain checks the keys of a model again that may have been loaded.
+// askAgain checks a model again that may have been loaded.
 func (s *session) askAgain(t *target) {
 	for _, a := range t.asked {
-		a.assignment.held.closeKey(a.key)
+		a.held.closeModel(t.name)
 	}
 	if len(t.asked) > 0 {
 		s.asking = slices.DeleteFunc(s.asking, func(one *target) bool { return one == t })

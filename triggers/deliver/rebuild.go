@@ -370,7 +370,7 @@ func (f *rebuiltState) finish(proposed, end int64, now millis) int64 {
 	f.entries = nil
 	for _, ts := range f.triggers {
 		ts.spilled.Each(func(r parked.Ref) {
-			p.needed.Add(r.At)
+			p.needed.Add(r.Other)
 			ts.tally(recordRefOf(r), 1)
 		})
 	}

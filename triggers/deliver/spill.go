@@ -148,11 +148,11 @@ func (p *partition) endRefill(ts *triggerState, now millis) {
 
 // packed returns the record as a list of spilled records has it.
 func (r recordRef) packed() parked.Ref {
-	return parked.Ref{Source: r.source, At: r.at, Copy: r.replay, Extra: r.first}
+	return parked.Ref{Order: r.source, Other: r.at, Copy: r.replay, Extra: r.first}
 }
 
 func recordRefOf(r parked.Ref) recordRef {
-	return recordRef{source: r.Source, at: r.At, replay: r.Copy, first: r.Extra}
+	return recordRef{source: r.Order, at: r.Other, replay: r.Copy, first: r.Extra}
 }
 
 // compareRefs orders records as the items of a queue are.
