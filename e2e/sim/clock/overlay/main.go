@@ -65,7 +65,7 @@ func write(dir string) (string, error) {
 		if text == "" {
 			continue
 		}
-		to := filepath.Join(dir, fmt.Sprint(len(replaced), "-", filepath.Base(file)))
+		to := filepath.Join(dir, fmt.Sprintf("%d-%s.txt", len(replaced), filepath.Base(file))) // with .go it would be a file of a package
 		if err := os.WriteFile(to, []byte(text), 0o644); err != nil {
 			return "", err
 		}
