@@ -274,7 +274,7 @@ func (d *Dispatcher) reconcile(ctx context.Context) {
 	}
 	for stream, l := range d.pipelines {
 		l.checkParkedPartitions(ctx)
-		if len(d.plans[stream].triggers) == 0 && l.isDone() {
+		if len(d.plans[stream].triggers) == 0 && l.isDone(ctx) {
 			d.drop(ctx, l)
 			delete(d.plans, stream)
 		}

@@ -411,6 +411,46 @@ func TestParkedEventsOfAStreamThatComesBack(t *testing.T) {
 	}
 }
 
+// A dispatcher still has the trigger in its config and parked events in its partitions. Two later dispatchers, which do
+// not have the trigger, get none or some of the partitions. They stay until the events of all partitions have ended.
+func TestADispatcherStaysForThePartitionsOfAnother(t *testing.T) {
+	t.Parallel()
+	for _, partitions := range []int{1, 3} {
+		w := newInstall(t, partitions)
+		old := w.parkAndRemove()
+		both := []*Dispatcher{w.open().halted(), w.open().halted()}
+		w.waitFor("they have nothing to do", func() bool {
+			had := 0
+			for _, d := range both {
+				if own, done := d.pipelines[tidemill.StreamEvents].ownDone(); done {
+					had += len(own)
+				}
+			}
+			return had == partitions-1
+		})
+		for _, d := range both {
+			d.mu.Lock()
+			d.reconcile(w.ctx)
+			d.mu.Unlock()
+			if d.pipelineCount() != 1 {
+				t.Fatalf("a dispatcher has left although parked events wait in one of %d partitions", partitions)
+			}
+		}
+		w.close(old)
+		w.waitFor("there are letters, and no dispatcher reads the stream", func() bool {
+			for _, d := range both {
+				d.mu.Lock()
+				for _, l := range d.pipelines {
+					l.searched = time.Time{}
+				}
+				d.reconcile(w.ctx)
+				d.mu.Unlock()
+			}
+			return len(w.letters()) == 10 && both[0].pipelineCount()+both[1].pipelineCount() == 0
+		})
+	}
+}
+
 // A stream cannot be served, and then the config loses its trigger. The dispatcher is ready again.
 func TestAFaultEndsWithItsTrigger(t *testing.T) {
 	t.Parallel()

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
@@ -101,6 +103,60 @@ func (r *rebuild) checkStarts(ctx context.Context, marks []broker.Position) ([]b
 		}
 	}
 	return from, nil
+}
+
+// othersDone reports whether all triggers have ended in the partitions that this dispatcher does not have, and nothing is
+// parked there. Until then the pipeline stays, because it gets these partitions if the dispatcher that has them leaves.
+func (pl *pipeline) othersDone(ctx context.Context, own map[int32]bool) bool {
+	if time.Since(pl.searched) < searchEvery {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, searchWithin)
+	defer cancel()
+	left, err := pl.searchOthers(ctx, own)
+	if err != nil {
+		pl.d.o.Logger.Warn("dispatcher: reading the parked events of other partitions failed; retrying", "stream", pl.stream.Name, "reason", err)
+	}
+	if left || err != nil {
+		pl.searched = time.Now()
+	}
+	return !left && err == nil
+}
+
+// searchEvery is the shortest time between two searches of the other partitions.
+const searchEvery = 10 * time.Second
+
+// searchOthers reports whether anything is left in a partition that this dispatcher does not have. It does not read a long
+// log, because the log of a partition whose events have ended is short: see longLog.
+func (pl *pipeline) searchOthers(ctx context.Context, own map[int32]bool) (left bool, err error) {
+	ends, err := pl.d.o.Broker.Ends(ctx, pl.parked())
+	if errors.Is(err, broker.ErrNoStream) {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	others := slices.DeleteFunc(slices.Clone(ends), func(p broker.Position) bool { return own[p.Partition] })
+	marks, err := pl.marksOf(ctx, others, int32(len(ends)))
+	if err != nil {
+		return false, err
+	}
+	for _, from := range marks {
+		from.Offset = max(from.Offset, 0)
+		end := endOf(ends, from)
+		if end-from.Offset > 2*longLog {
+			return true, nil
+		}
+		f := newRebuiltState(newPartition(pl.stream.Name, from.Partition, defaultBounds(), 0), &triggerSettings{paused: func(string) bool { return false }})
+		var bad error
+		err := pl.d.readRange(ctx, from, end, func(in *broker.Incoming) { bad = cmp.Or(bad, f.add(in)) })
+		if err = cmp.Or(err, bad); err != nil {
+			return false, err
+		}
+		if f.merge(); len(f.entries)+len(f.p.begun.From)+len(f.p.begun.Letters) > 0 {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // readFrom returns where to read the logs, and the marks that are no longer on them. A

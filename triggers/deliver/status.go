@@ -123,13 +123,22 @@ func (pl *pipeline) started() bool {
 	return begun
 }
 
-// isDone reports whether a pipeline without triggers has delivered everything.
-func (pl *pipeline) isDone() bool {
+// isDone reports whether a pipeline without triggers has nothing left to deliver in any partition of its stream. Called with
+// the dispatcher's lock held.
+func (pl *pipeline) isDone(ctx context.Context) bool {
+	own, done := pl.ownDone()
+	return done && pl.othersDone(ctx, own)
+}
+
+// ownDone reports whether everything of the partitions of this dispatcher has been delivered, and returns these partitions.
+func (pl *pipeline) ownDone() (own map[int32]bool, done bool) {
 	if !pl.started() {
-		return false
+		return nil, false
 	}
 	left, acts := false, pl.d.commands.Now().Next()
+	own = map[int32]bool{}
 	for _, s := range pl.assignmentsNow() {
+		own[s.p.number] = true
 		s.mu.Lock()
 		left = left || s.p.busy() || s.p.progress.next < acts || len(s.p.progress.open) > 0
 		for _, one := range s.p.states {
@@ -137,7 +146,7 @@ func (pl *pipeline) isDone() bool {
 		}
 		s.mu.Unlock()
 	}
-	return !left
+	return own, !left
 }
 
 // starting lists streams on which a trigger has not begun everywhere yet.

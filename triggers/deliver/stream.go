@@ -38,6 +38,7 @@ type pipeline struct {
 	returned    []*sourceBatch // batches of assignments that a failed transaction has ended
 	fault       error          // reason why nothing is read any more
 	opened      time.Time      // time at which the pipeline was opened
+	searched    time.Time      // time of the last search of the other partitions; the dispatcher's lock guards it
 
 	work         chan struct{} // wakes the commit loop
 	due          chan struct{} // wakes the load loop
