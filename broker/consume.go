@@ -53,16 +53,17 @@ type Consumer struct {
 	member  *member      // nil without a group
 	letters *deadLetters // nil without a group
 
-	mu       sync.Mutex
-	parts    map[wire.TopicPartition]*inPartition
-	queue    []*Delivery
-	waiting  int64         // fetched bytes of the deliveries in queue
-	arrived  chan struct{} // closed when queue gets its first delivery
-	fetchers map[int32]*fetcher
-	lost     chan struct{} // tells the router that a partition has no fetcher
-	closing  bool
-	failure  error                             // error that ended reading
-	absent   map[wire.TopicPartition]time.Time // time since which Kafka denies that the partition exists
+	mu        sync.Mutex
+	parts     map[wire.TopicPartition]*inPartition
+	preparing map[wire.TopicPartition]int64 // offsets of partitions for which the hook Assigned runs
+	queue     []*Delivery
+	waiting   int64         // fetched bytes of the deliveries in queue
+	arrived   chan struct{} // closed when queue gets its first delivery
+	fetchers  map[int32]*fetcher
+	lost      chan struct{} // tells the router that a partition has no fetcher
+	closing   bool
+	failure   error                             // error that ended reading
+	absent    map[wire.TopicPartition]time.Time // time since which Kafka denies that the partition exists
 
 	room    bytesInFlight
 	hooks   retry.Mutex // held while Gone is called, or Assigned by a transaction, which may wait for Kafka
@@ -115,7 +116,7 @@ func (b *Broker) stillConsumer(o ConsumerOptions) *Consumer {
 	o.SessionTimeout = orDefault(o.SessionTimeout, defaultSession)
 	o.DrainTimeout = orDefault(o.DrainTimeout, defaultDrain)
 	o.CommitEvery = orDefault(o.CommitEvery, defaultCommit)
-	c := &Consumer{b: b, opt: o, parts: map[wire.TopicPartition]*inPartition{}, absent: map[wire.TopicPartition]time.Time{}, fetchers: map[int32]*fetcher{},
+	c := &Consumer{b: b, opt: o, parts: map[wire.TopicPartition]*inPartition{}, preparing: map[wire.TopicPartition]int64{}, absent: map[wire.TopicPartition]time.Time{}, fetchers: map[int32]*fetcher{},
 		arrived: make(chan struct{}), lost: make(chan struct{}, 1)}
 	c.room.limit = int64(o.MaxBytes)
 	c.memory.New = func() any { return new(contents) }
@@ -165,11 +166,21 @@ func (c *Consumer) take(ctx context.Context, places map[wire.TopicPartition]orig
 		return nil
 	}
 	known, began := maps.Clone(places), time.Now()
-	if err := c.askAssigned(ctx, places); err != nil {
-		return err
+	c.mu.Lock()
+	for tp, from := range places {
+		c.preparing[tp] = from.offset
 	}
+	c.mu.Unlock()
+	err := c.askAssigned(ctx, places)
 	long := time.Since(began) > trusted
 	c.mu.Lock()
+	for tp := range known {
+		delete(c.preparing, tp)
+	}
+	if err != nil {
+		c.mu.Unlock()
+		return err
+	}
 	for tp, from := range places {
 		stream, _ := c.b.names.Stream(tp.Topic)
 		p := &inPartition{c: c, tp: tp, stream: stream, position: from.offset, committed: known[tp].offset, leader: unknownNode, metadata: from.metadata,

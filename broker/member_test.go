@@ -454,6 +454,31 @@ func TestMembersThatPrepareForLong(t *testing.T) {
 	})
 }
 
+// A partition that is being prepared has the position at which it would be read, also after a rebalance.
+func TestPositionsOfAPartitionThatIsPrepared(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		b, _ := virtualFake(t, slog.DiscardHandler, "prod.a", "prod.b", "prod.dead-letters")
+		publishAll(t, b, "a", "1", "2")
+		first := joinSlowly(t, b, new(atomic.Bool), "a", "b")
+		pollOne(t, first.Consumer).Events[0].Done()
+		first.close()
+		slow := new(atomic.Bool)
+		slow.Store(true)
+		m := joinSlowly(t, b, slow, "a", "b")
+		for range 2 {
+			time.Sleep(time.Minute)
+			if at := m.Positions(); len(at) != 2 || at[0].Stream != "a" || at[0].Offset != 1 || m.reads() != "" {
+				t.Errorf("the positions are %v", at)
+			}
+			m.member.startOver()
+		}
+		m.close()
+		if at := m.Positions(); len(at) != 0 {
+			t.Errorf("the positions of a closed consumer are %v", at)
+		}
+	})
+}
+
 // prepareSecond returns a member that reads the first stream, or the second, and prepares the other. All streams belong to it.
 func prepareSecond(t *testing.T, b *Broker, readsFirst bool) *slowMember {
 	t.Helper()

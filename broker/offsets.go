@@ -352,7 +352,8 @@ func (b *Broker) CreatedAgain(ctx context.Context, group string, of []Position) 
 }
 
 // Positions returns for each partition the next offset that Poll could return. Records that are not
-// events, such as transaction markers, count as read once Poll has passed them. The offsets are Kafka's.
+// events, such as transaction markers, count as read once Poll has passed them. A partition that is still prepared has the offset
+// from which the group would read it. The offsets are Kafka's.
 func (c *Consumer) Positions() []Position {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -363,6 +364,10 @@ func (c *Consumer) Positions() []Position {
 			all = append(all, Position{Stream: p.stream, Partition: tp.Partition, Offset: kafkaOffset(p.mark.read)})
 		}
 		p.mu.Unlock()
+	}
+	for tp, from := range c.preparing {
+		stream, _ := c.b.names.Stream(tp.Topic)
+		all = append(all, Position{Stream: stream, Partition: tp.Partition, Offset: kafkaOffset(from)})
 	}
 	slices.SortFunc(all, comparePositions)
 	return all

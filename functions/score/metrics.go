@@ -29,7 +29,7 @@ func newCollector(s *Scorer) *collector {
 		held:    desc("waiting", "Events that wait until their models are loaded."),
 		aborted: desc("aborted_total", "Transactions that were aborted; their events are scored again."),
 		swaps:   desc("swaps_total", "Times that a version has scored a partition's events for the first time."),
-		lag:     desc("lag", "Events that are still to be read, of the partitions that are read here."),
+		lag:     desc("lag", "Events that are still to be read, of the partitions that are read or prepared here."),
 		models:  desc("models", "Models that events were scored by, or wait for, lately."),
 	}
 }
