@@ -454,6 +454,62 @@ func TestMembersThatPrepareForLong(t *testing.T) {
 	})
 }
 
+// A partition is taken away, because its leader does not know the stream for a moment, and given back while an event is
+// still open. No other partition wakes its fetcher meanwhile.
+func TestAPartitionIsGivenBackWhileItDrains(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		b, k := virtualFake(t, slog.DiscardHandler, "prod.a", "prod.dead-letters")
+		var hidden atomic.Bool
+		k.ControlKey(int16(kmsg.Metadata), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			k.KeepControl()
+			req := r.(*kmsg.MetadataRequest)
+			if !hidden.Load() || len(req.Topics) != 1 || req.Topics[0].Topic == nil || *req.Topics[0].Topic != "prod.a" {
+				return nil, nil, false
+			}
+			answer, one := r.ResponseKind().(*kmsg.MetadataResponse), kmsg.NewMetadataResponseTopic()
+			one.Topic, one.ErrorCode = req.Topics[0].Topic, kerr.UnknownTopicOrPartition.Code
+			answer.Topics = append(answer.Topics, one)
+			return answer, nil, true
+		})
+		publishAll(t, b, "a", "1")
+		c, err := b.Consumer(t.Context(), ConsumerOptions{Group: "g", Streams: []string{"a"}, Start: Earliest()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close(context.Background())
+		open := pollOne(t, c)
+		defer open.Done()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		next := make(chan error)
+		go func() { // each call would wake the fetcher, too
+			d, err := c.Poll(ctx)
+			if err == nil {
+				d.Done()
+			}
+			next <- err
+		}()
+		assigned := func(n int) {
+			for range 20 { // leaders are known for some time
+				c.member.startOver()
+				if time.Sleep(time.Second); c.Stats().Assigned == n {
+					return
+				}
+			}
+			t.Fatalf("%d partitions are assigned", c.Stats().Assigned)
+		}
+		hidden.Store(true)
+		assigned(0)
+		time.Sleep(5 * time.Second) // the fetcher has ended its last request
+		hidden.Store(false)
+		assigned(1)
+		publishAll(t, b, "a", "2")
+		if err := <-next; err != nil {
+			t.Fatalf("the partition is not read any more: %v", err)
+		}
+	})
+}
+
 // A partition that is being prepared has the position at which it would be read, also after a rebalance.
 func TestPositionsOfAPartitionThatIsPrepared(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {

@@ -49,6 +49,7 @@ func (m *member) apply(ctx context.Context, mine []wire.TopicPartition) error {
 		}
 	}
 	m.c.mu.Unlock()
+	m.c.nudgeAll() // a fetcher whose partitions all drained sleeps, and does not see that they are given back
 	m.callLeaving(m.tenure, parting)
 	m.c.counts.assigned.Store(int64(len(mine)))
 	m.c.counts.rebalances.Add(1)
