@@ -199,7 +199,9 @@ func folder(t *testing.T) string {
 }
 
 const (
-	quietFor = 8 * time.Minute // time within which everything must have drained after the last fault; a run that fails often waits longer each time, and a retry that a clock ahead has planned waits longer by that
+	// quietFor is the time within which everything must have drained after the last fault. A run that fails often waits longer
+	// each time. A retry that a clock ahead has planned waits longer by the difference of the clocks.
+	quietFor = 8 * time.Minute
 	lookEach = 5 * time.Second
 )
 

@@ -91,7 +91,8 @@ type heldEvent struct {
 
 func (e *heldEvent) ref() parked.Ref { return e.refAt(e.at) }
 
-// heldModel is a model with events that have not been taken, in the order in which they were parked. A list for each key would take much more memory, because each event may have its own key.
+// heldModel is a model with events that have not been taken, in the order in which they were parked. A list for
+// each key would take much more memory, because each event may have its own key.
 type heldModel struct {
 	name  string
 	first parked.Ref   // first parked event; its order is uncommitted if there is none
