@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/cloudevents/sdk-go/v2/event"
 )
 
 // Types of events that anyone may publish and that Tidemill knows.
@@ -347,17 +345,3 @@ func Reserved(typ, source string) error {
 
 // ReservedType reports whether only Tidemill may publish the type.
 func ReservedType(typ string) bool { return strings.HasPrefix(typ, ownTypes) }
-
-// RecordKey is the key of the event's record: its partitionkey, else its
-// subject. Empty means no key: the event may go to any partition.
-func RecordKey(e event.Event) string {
-	if e.Context == nil {
-		return ""
-	}
-	if key, ok := e.Extensions()[AttrPartitionKey]; ok {
-		if s := fmt.Sprint(key); s != "" {
-			return s
-		}
-	}
-	return e.Subject()
-}

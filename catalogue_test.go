@@ -97,30 +97,3 @@ func TestReserved(t *testing.T) {
 		}
 	}
 }
-
-func TestRecordKey(t *testing.T) {
-	keyed := func(subject string, key any) event.Event {
-		e := event.New()
-		e.SetSubject(subject)
-		if key != nil {
-			e.SetExtension(AttrPartitionKey, key)
-		}
-		return e
-	}
-	for _, c := range []struct {
-		e    event.Event
-		want string
-	}{
-		{event.Event{}, ""},
-		{keyed("", nil), ""},
-		{keyed("bot-42", nil), "bot-42"},
-		{keyed("bot-42", "intent/bot-42"), "intent/bot-42"},
-		{keyed("bot-42", ""), "bot-42"},
-		{keyed("", "k"), "k"},
-		{keyed("bot-42", 7), "7"},
-	} {
-		if got := RecordKey(c.e); got != c.want {
-			t.Errorf("RecordKey = %q, want %q, of\n%s", got, c.want, c.e)
-		}
-	}
-}

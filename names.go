@@ -192,7 +192,8 @@ func Bookmarked(stream string) bool {
 // FixedPartitions reports whether a stream must keep its number of partitions for ever.
 // Tidemill computes its state from the order of these streams. With more partitions most
 // keys would move, and the order of a key's older and newer events would be lost. The outcomes of
-// a key are looked for in one partition.
+// a key are looked for in one partition. The stream of group offsets may get more, because all its records are on its first
+// partition, however many it has.
 func FixedPartitions(stream string) bool {
 	switch stream {
 	case StreamFacts, StreamDeadLetters, StreamCommands, StreamClock, StreamOutcomes:

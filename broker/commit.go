@@ -104,6 +104,26 @@ func (m *member) commit(ctx context.Context, again bool) error {
 	return err
 }
 
+// commitRegularly commits the offsets that have changed, or from time to time all. It returns only an error that
+// ends the membership.
+func (m *member) commitRegularly(ctx context.Context) error {
+	m.committed = time.Now()
+	again := m.committed.Sub(m.recommitted) >= m.c.b.recommitEvery
+	err := m.commit(ctx, again)
+	if again && err == nil {
+		m.recommitted = m.committed
+	}
+	switch {
+	case errors.Is(err, errForgotten):
+		return err
+	case refusedForGood(err):
+		m.c.failReading(fmt.Errorf("group %s: %w", m.group, err))
+	case err != nil && ctx.Err() == nil:
+		m.c.b.log.Warn("consumer: committing offsets failed; retrying", "group", m.group, "reason", err)
+	}
+	return nil
+}
+
 // dropSpans turns off the spans of ended events if the metadata was too large for Kafka. The next
 // commits contain only the note. If the note alone is too large, the commit still fails.
 func (m *member) dropSpans(err error, alone bool) error {

@@ -36,6 +36,7 @@ type GroupRefresher struct {
 	mu     sync.Mutex           // guards joined
 	joined map[string]time.Time // time of the last join of each group
 	every  time.Duration        // interval between two joins of a group, and between two records of a group with members
+	guess  bool                 // whether Kafka has not told its retention yet, so that every is a guess
 	ended  func(string) bool    // whether no consumer needs a group any more, so that Kafka may forget it; nil means none
 }
 
@@ -59,10 +60,17 @@ func (b *Broker) GroupRefresher(ctx context.Context, every time.Duration) (*Grou
 	if err != nil {
 		return nil, fmt.Errorf("refresh the groups: %w", err)
 	}
-	if every == 0 {
-		every = min(longestAbsence, b.offsetRetention(ctx)/shareOfRetention)
+	g := &GroupRefresher{b: b, p: p, joined: map[string]time.Time{}, every: every, guess: every == 0}
+	g.learnInterval(ctx)
+	return g, nil
+}
+
+// learnInterval asks Kafka for its retention, until Kafka has answered once.
+func (g *GroupRefresher) learnInterval(ctx context.Context) {
+	if g.guess {
+		retention, known := g.b.offsetRetention(ctx)
+		g.every, g.guess = min(longestAbsence, retention/shareOfRetention), !known
 	}
-	return &GroupRefresher{b: b, p: p, joined: map[string]time.Time{}, every: every}, nil
 }
 
 // Close closes the refresher's connections.
@@ -86,6 +94,7 @@ func (g *GroupRefresher) Run(ctx context.Context, active func() bool, ended func
 
 // Pass looks at every group once. A group that fails does not keep the others from their turn.
 func (g *GroupRefresher) Pass(ctx context.Context) error {
+	g.learnInterval(ctx)
 	md, err := g.b.metadata(ctx)
 	if err != nil {
 		return err
@@ -254,27 +263,27 @@ func (g *GroupRefresher) leave(ctx context.Context, group, member string) error 
 	return named("leave", group, err)
 }
 
-// offsetRetention returns for how long Kafka keeps the offsets of a group without members. A Kafka
-// that does not show its settings counts as one with the default.
-func (b *Broker) offsetRetention(ctx context.Context) time.Duration {
+// offsetRetention returns for how long Kafka keeps the offsets of a group without members. If Kafka does not tell,
+// it is the default.
+func (b *Broker) offsetRetention(ctx context.Context) (retention time.Duration, known bool) {
 	const setting = "offsets.retention.minutes"
 	const resourceServer = 4
 	md, err := b.metadata(ctx, b.names.Topic("events"))
 	if err != nil || len(md.Brokers) == 0 {
-		return defaultOffsetRetention
+		return defaultOffsetRetention, false
 	}
 	node := md.Brokers[0].ID
 	res, err := requestServer[*describeconfigs.Response](ctx, b, node, &describeconfigs.Request{Resources: []describeconfigs.RequestResource{
 		{ResourceType: resourceServer, ResourceName: strconv.Itoa(int(node)), ConfigNames: []string{setting}}}})
 	if err != nil {
-		return defaultOffsetRetention
+		return defaultOffsetRetention, false
 	}
 	for _, r := range res.Resources {
 		for _, e := range r.ConfigEntries {
 			if minutes, err := strconv.Atoi(e.ConfigValue); e.ConfigName == setting && err == nil && minutes > 0 {
-				return time.Duration(minutes) * time.Minute
+				return time.Duration(minutes) * time.Minute, true
 			}
 		}
 	}
-	return defaultOffsetRetention
+	return defaultOffsetRetention, false
 }

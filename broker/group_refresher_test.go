@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"slices"
@@ -65,6 +66,42 @@ func readOnce(t *testing.T, b *Broker, group string) {
 	if err := c.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A refresher asks again for Kafka's retention, if the connection was lost when it began.
+func TestTheRetentionIsAskedForAgain(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		b, c := virtualFake(t, slog.DiscardHandler, "prod.events", "prod.dead-letters", "prod.group-offsets")
+		asked := 0
+		c.ControlKey(int16(kmsg.DescribeConfigs), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			if asked++; asked == 1 {
+				return nil, errors.New("the connection is lost"), true
+			}
+			minutes := "40"
+			set := kmsg.NewDescribeConfigsResponseResourceConfig()
+			set.Name, set.Value = "offsets.retention.minutes", &minutes
+			one := kmsg.NewDescribeConfigsResponseResource()
+			one.Configs = append(one.Configs, set)
+			resp := r.ResponseKind().(*kmsg.DescribeConfigsResponse)
+			resp.Resources = append(resp.Resources, one)
+			return resp, nil, true
+		})
+		g, err := b.GroupRefresher(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.Close(context.Background())
+		guess := g.every
+		for range 2 {
+			if err := g.Pass(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if guess != longestAbsence || g.every != 10*time.Minute || asked != 2 {
+			t.Errorf("after %d questions the interval is %v; the guess was %v", asked, g.every, guess)
+		}
+	})
 }
 
 // Kafka may forget a group that no consumer needs any more.

@@ -53,6 +53,9 @@ type member struct {
 
 	unownedSince time.Time // time since which partitions that this generation gave up have no reader
 
+	committed   time.Time // time of the last regular commit, successful or not; used by the member's goroutine only
+	recommitted time.Time // time of the last commit of all offsets in this generation; used by the member's goroutine only
+
 	joined int32 // generation of the last join, successful or not; -1 before; used by the member's goroutine only
 
 	began map[string]bool // topics that the group read before this generation
@@ -71,7 +74,7 @@ const (
 
 func newMember(c *Consumer) *member {
 	m := &member{c: c, group: c.b.names.Group(c.opt.Group), wake: make(chan struct{}, 1), leaveNow: make(chan struct{}),
-		gone: make(chan struct{}), generation: -1, slot: -1, joined: -1}
+		gone: make(chan struct{}), generation: -1, slot: -1, joined: -1, committed: time.Now()}
 	m.startTenure()
 	return m
 }
@@ -143,6 +146,13 @@ func (m *member) runGeneration(ctx context.Context) (again bool, err error) {
 	defer cancel()
 	m.unownedSince = time.Time{}
 	beat := m.heartbeatLoop(hctx, memberIdentity{m.id, m.generation})
+	m.recommitted = time.Now()
+	// While an Assigned fails, here or at another member, no generation may be long enough for a tick.
+	if time.Since(m.committed) >= m.c.opt.CommitEvery {
+		if err := m.commitRegularly(ctx); err != nil {
+			return false, err
+		}
+	}
 	if err := m.apply(ctx, mine); err != nil {
 		return false, err
 	}
@@ -214,7 +224,6 @@ func (m *member) runSteady(ctx context.Context, beat <-chan error) error {
 	defer commits.Stop()
 	growth := time.NewTicker(m.c.b.growthEvery)
 	defer growth.Stop()
-	last := time.Now() // time of the last commit of all offsets
 	for {
 		if err := m.endPrepared(); err != nil {
 			return err
@@ -230,19 +239,9 @@ func (m *member) runSteady(ctx context.Context, beat <-chan error) error {
 				return nil
 			}
 			return err
-		case now := <-commits.C:
-			again := now.Sub(last) >= m.c.b.recommitEvery
-			err := m.commit(ctx, again)
-			if again && err == nil {
-				last = now
-			}
-			switch {
-			case errors.Is(err, errForgotten):
+		case <-commits.C:
+			if err := m.commitRegularly(ctx); err != nil {
 				return err
-			case refusedForGood(err):
-				m.c.failReading(fmt.Errorf("group %s: %w", m.group, err))
-			case err != nil && ctx.Err() == nil:
-				m.c.b.log.Warn("consumer: committing offsets failed; retrying", "group", m.group, "reason", err)
 			}
 		case <-growth.C:
 			m.checkStreams(ctx)

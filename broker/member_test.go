@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -612,6 +613,44 @@ func TestAnAbortWhileAPartitionIsPrepared(t *testing.T) {
 		m.close()
 		if err := x.Close(t.Context()); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// A member commits the offsets of the partitions that it keeps, although the Assigned of another one fails again and again.
+func TestOffsetsAreCommittedWhileAssignedFails(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		b, _ := virtualFake(t, slog.DiscardHandler, "prod.a", "prod.b", "prod.dead-letters")
+		publishAll(t, b, "a", "1")
+		var fails atomic.Bool
+		var failed atomic.Int32
+		c, err := b.Consumer(t.Context(), ConsumerOptions{Group: "g", Streams: []string{"a", "b"}, Start: Earliest(),
+			Assigned: func(context.Context, []Position) ([]Position, error) {
+				if fails.Load() {
+					failed.Add(1)
+					return nil, kafka.LeaderNotAvailable
+				}
+				return nil, nil
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close(context.Background())
+		d := pollOne(t, c)
+		fails.Store(true)
+		lost := wire.TopicPartition{Topic: "prod.b"}
+		c.mu.Lock()
+		p := c.parts[lost]
+		c.mu.Unlock()
+		c.giveUp(map[wire.TopicPartition]*inPartition{lost: p})
+		c.member.startOver()
+		time.Sleep(10 * time.Second)
+		d.Done()
+		before := failed.Load()
+		time.Sleep(5 * time.Second)
+		at, err := b.Committed(t.Context(), "g", []Position{{Stream: "a"}})
+		if err != nil || at[0].Offset != 1 || failed.Load() < before+5 {
+			t.Errorf("after %d failed calls the group has %v: %v", failed.Load()-before, at, err)
 		}
 	})
 }

@@ -98,12 +98,14 @@ func forgottenFinal(w *testWorld) {
 }
 
 // A group without a final record continues at its last record. A dead letter names the offsets whose
-// events may be handled a second time.
+// events may be handled a second time. The stream of records may get more partitions meanwhile.
 func forgottenStale(w *testWorld) {
 	w.newForgotten()
 	w.publishNumbers(0, 3)
 	w.readNumbers(3, 6)
 	w.refreshGroups()
+	w.streams(broker.StreamSpec{Name: tidemill.StreamGroupOffsets, Partitions: 3})
+	w.b = w.reopen()
 	w.readNumbers(6, 9) // no refresher runs afterwards
 	w.forget("g")
 	w.publishNumbers(9, 10)

@@ -47,3 +47,17 @@ func TestAFreePortIsNoneOfTheKernels(t *testing.T) {
 		}
 	}
 }
+
+// While one server restarts, another server of the process does not take its port.
+func TestAPortIsGivenAgainAfterAllOthers(t *testing.T) {
+	given := map[string]bool{}
+	for range ports / 2 {
+		must(t, listenAt(anyPort, func(addr string) error {
+			if given[addr] {
+				t.Errorf("%s was given twice within %d ports", addr, len(given))
+			}
+			given[addr] = true
+			return nil
+		}))
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -227,7 +228,14 @@ const (
 	portTries = 100
 )
 
-// listenAt calls listen with the given address. For port 0 it tries random ports until
+// The process gives a port again only after all others: while one server restarts, no other takes
+// its port. Processes begin at different ports.
+var (
+	beginPort  = rand.Uint64N(ports)
+	portsGiven atomic.Uint64
+)
+
+// listenAt calls listen with the given address. For port 0 it tries one port after another until
 // listen succeeds.
 func listenAt(addr string, listen func(addr string) error) error {
 	host, port, err := net.SplitHostPort(addr)
@@ -235,7 +243,7 @@ func listenAt(addr string, listen func(addr string) error) error {
 		return listen(addr)
 	}
 	for range portTries {
-		if listen(net.JoinHostPort(host, strconv.Itoa(firstPort+rand.IntN(ports)))) == nil {
+		if listen(net.JoinHostPort(host, strconv.FormatUint(firstPort+(beginPort+portsGiven.Add(1))%ports, 10))) == nil {
 			return nil
 		}
 	}

@@ -243,9 +243,6 @@ const (
 	sequenceAt   = 53
 	countAt      = 57
 	bodyAt       = 61
-
-	// BatchOverhead is the size of a batch without its records.
-	BatchOverhead = bodyAt
 )
 
 const (
