@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
@@ -153,4 +156,35 @@ func TestTheBeginningOfTheFactsIsGone(t *testing.T) {
 	must(t, w.redis.FlushAll(t.Context()).Err())
 	w.stopped(l, "were deleted from the log")
 	w.stopped(w.openWith(w.options()), "were deleted from the log")
+}
+
+// Facts are deleted while a running ledger does not get them. It stops, says so, and folds none after them.
+func TestFactsAreGoneBeforeTheyAreRead(t *testing.T) {
+	server, err := kfake.NewCluster(kfake.NumBrokers(1))
+	must(t, err)
+	t.Cleanup(server.Close)
+	w, s := worldOn(t, strings.Join(server.ListenAddrs(), ","), redisAlone(t), 1), &script{}
+	l := w.open()
+	w.requests(s, "read", 0, 20)
+	w.waitSettled(l)
+	before := w.redisContent()
+	var refuses atomic.Bool
+	var refused atomic.Int32
+	server.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+		server.KeepControl()
+		if refuses.Load() {
+			refused.Add(1)
+			return nil, errors.New("the connection is cut"), true
+		}
+		return nil, nil, false
+	})
+	refuses.Store(true)
+	waitUntil(t, l, "it reads", func() bool { return refused.Load() > 0 })
+	w.requests(s, "gone", 0, 20)
+	must(t, server.DeleteRecords(w.names.Topic(tidemill.StreamFacts), 0, 30))
+	refuses.Store(false)
+	w.stopped(l, "were deleted from the log")
+	if after := w.redisContent(); !reflect.DeepEqual(before, after) {
+		t.Errorf("Redis has\n%v\nand had\n%v", after, before)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -139,6 +140,7 @@ func TestNothingIsDecidedBeforeItHasCaughtUp(t *testing.T) {
 		"way":   func() error { _, err := l.UnderWay(ctx); return err },
 		"used":  func() error { _, _, err := l.Used(ctx); return err },
 		"beats": func() error { _, err := l.Beats(ctx); return err },
+		"some":  func() error { _, err := l.BeatsOf(ctx, []string{"a-1"}); return err },
 
 		"model":    func() error { _, err := l.Model(ctx, "intent/bot-1"); return err },
 		"versions": func() error { _, err := l.Versions(ctx, "intent/bot-1"); return err },
@@ -185,6 +187,9 @@ func startedAside(t testing.TB, dir string) *embedded.Servers {
 }
 
 func redisAlone(t testing.TB) string {
+	if os.Getenv(onRedisServer) != "" {
+		return realRedis(t)
+	}
 	s, err := embedded.Start(t.Context(), embedded.Options{})
 	must(t, err)
 	t.Cleanup(func() { _ = s.Close() })

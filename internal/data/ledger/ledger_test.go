@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"testing"
 	"time"
@@ -51,10 +52,12 @@ func aWholeRun(t *testing.T, w *world) {
 	must(t, l.Tell(t.Context(), id, []byte("7")))
 	beats, err := l.Beats(t.Context())
 	must(t, err)
+	some, err := l.BeatsOf(t.Context(), []string{"other-1", tidemill.AttemptName(id, 1)})
+	must(t, err)
 	told, err := l.Told(t.Context(), []string{id, "other"})
 	must(t, err)
-	if len(beats) != 1 || string(told[id]) != "7" || len(told) != 1 {
-		t.Errorf("beats %v, told %v", beats, told)
+	if len(beats) != 1 || !maps.Equal(some, beats) || string(told[id]) != "7" || len(told) != 1 {
+		t.Errorf("beats %v, some %v, told %v", beats, some, told)
 	}
 	m = w.add(l, s.finish(m.Live, tidemill.OutcomeSucceeded))
 	if m.Live != nil || len(m.Ended) != 1 {

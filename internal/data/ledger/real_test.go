@@ -5,6 +5,8 @@ package ledger_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -17,16 +19,6 @@ import (
 	"tidemill.dev/broker/embedded"
 )
 
-func realRedis(t testing.TB) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	r, err := realservers.StartRedis(ctx)
-	must(t, err)
-	t.Cleanup(func() { must(t, r.Close()) })
-	return r.Addr()
-}
-
 // realWorld has the laptop's Kafka and a redis-server.
 func realWorld(t testing.TB, partitions int) *world {
 	t.Helper()
@@ -34,6 +26,19 @@ func realWorld(t testing.TB, partitions int) *world {
 	must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return worldOn(t, s.Kafka(), realRedis(t), partitions)
+}
+
+// The tests of this package pass on a redis-server too. It is the Redis of all worlds but those whose test
+// controls the laptop's Redis.
+func TestRealSuiteOnRedisServer(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	must(t, err)
+	suite := exec.CommandContext(t.Context(), self, "-test.skip=^TestReal")
+	suite.Env = append(os.Environ(), onRedisServer+"=1")
+	if out, err := suite.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
 }
 
 func TestRealRedisHoldsThePlainFold(t *testing.T) {
@@ -47,6 +52,7 @@ func TestRealRedisLosesAKey(t *testing.T) { redisLosesAKey(t, realWorld(t, 2), 1
 // A Redis that evicts keys is refused. Until this is noticed each answer is right, or it is that the
 // ledger catches up. When Redis stops evicting, the ledger goes on by itself.
 func TestRealRedisThatEvicts(t *testing.T) {
+	t.Parallel()
 	w := realWorld(t, 2)
 	l := w.open()
 	variedHistory(w, l)
@@ -74,6 +80,7 @@ func TestRealRedisThatEvicts(t *testing.T) {
 // A server without the newest facts becomes the leader, because the only server that has them is
 // killed. The ledger forgets these facts, and new ones count.
 func TestRealUncleanElection(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	k, err := realservers.StartKafka(ctx, realservers.KafkaOptions{Brokers: 3,
@@ -82,7 +89,7 @@ func TestRealUncleanElection(t *testing.T) {
 	t.Cleanup(func() { must(t, k.Close()) })
 	first, second := k.Nodes()[0], k.Nodes()[1] // the third is only a controller, so that two are always left
 	factsOn(t, k.Addr(), 1, 2)
-	w, s := worldOn(t, k.Addr(), redisAlone(t), 1), &script{}
+	w, s := worldOn(t, k.Addr(), realRedis(t), 1), &script{}
 	l := w.open()
 	w.requests(s, "same", 0, 5)
 	must(t, second.Kill())
@@ -137,14 +144,6 @@ func factsOn(t *testing.T, address string, servers ...int) {
 		ReplicaAssignments: []kafka.ReplicaAssignment{{Partition: 0, Replicas: servers}}}}})
 	must(t, err)
 	must(t, created.Errors[topic])
-}
-
-func TestRealListsAgreeWithThePlainFold(t *testing.T) { listsAgree(t, realWorld(t, 4)) }
-
-func TestRealRunFromItsCauseToItsEnd(t *testing.T) { aWholeRun(t, realWorld(t, 3)) }
-
-func TestRealClaimsInOrder(t *testing.T) {
-	claimsInOrder(t, func(t *testing.T) *world { return realWorld(t, 4) })
 }
 
 func BenchmarkRealRefill(b *testing.B) { refill(b, realWorld(b, 24)) }

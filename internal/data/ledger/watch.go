@@ -121,6 +121,22 @@ func (l *Ledger) Beats(ctx context.Context) (map[string]time.Time, error) {
 	return all, nil
 }
 
+// BeatsOf returns the beats of some agents, by their names in Beats. Unlike Beats, it reads nothing about others. An attempt that
+// has ended may still have a beat.
+func (l *Ledger) BeatsOf(ctx context.Context, agents []string) (map[string]time.Time, error) {
+	var beats *redis.SliceCmd
+	if err := l.readConsistent(ctx, func(pipe redis.Pipeliner) { beats = pipe.HMGet(ctx, l.key("beats"), agents...) }); err != nil {
+		return nil, fmt.Errorf("read the beats of %d agents: %w", len(agents), err)
+	}
+	all := map[string]time.Time{}
+	for i, value := range beats.Val() {
+		if ms, ok := value.(string); ok {
+			all[agents[i]] = time.UnixMilli(parseNumber(ms)).UTC()
+		}
+	}
+	return all, nil
+}
+
 // Tell stores the newest progress of a run for Told. A flush of Redis removes it.
 func (l *Ledger) Tell(ctx context.Context, run string, progress []byte) error {
 	if err := l.o.Redis.HSet(ctx, l.key("told"), run, progress).Err(); err != nil {

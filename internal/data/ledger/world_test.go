@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/brokertest/realservers"
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/internal/data/ledger"
 )
@@ -37,7 +39,24 @@ func newWorld(t testing.TB, partitions int) *world {
 	s, err := embedded.Start(t.Context(), embedded.Options{})
 	must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
-	return worldOn(t, s.Kafka(), s.Redis(), partitions)
+	at := s.Redis()
+	if os.Getenv(onRedisServer) != "" {
+		at = realRedis(t)
+	}
+	return worldOn(t, s.Kafka(), at, partitions)
+}
+
+// onRedisServer is the environment variable of a process whose worlds have a redis-server.
+const onRedisServer = "LEDGER_ON_REDIS_SERVER"
+
+func realRedis(t testing.TB) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	r, err := realservers.StartRedis(ctx)
+	must(t, err)
+	t.Cleanup(func() { must(t, r.Close()) })
+	return r.Addr()
 }
 
 func worldOn(t testing.TB, kafka, at string, partitions int) *world {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,7 @@ func (s *Store) Head(ctx context.Context, dataset, branch string) (api.Commit, e
 	}
 	head, err := s.head(ctx, dataset, branch)
 	if err == nil && head == nil {
-		err = fmt.Errorf("branch %s of dataset %s %w", branch, dataset, ErrNotFound)
+		err = cmp.Or(s.bucket.gone(ctx, refKey(dataset, branch, 1)), fmt.Errorf("branch %s of dataset %s %w", branch, dataset, ErrNotFound))
 	}
 	if err != nil {
 		return api.Commit{}, err
@@ -38,6 +39,9 @@ func (s *Store) head(ctx context.Context, dataset, branch string) (*record, erro
 	rec, err := s.newest(ctx, dataset, branch, hint)
 	if hint > 0 && errors.Is(err, ErrNotFound) {
 		// The dataset was removed, and a slow writer wrote its hint after that.
+		if err := s.bucket.gone(ctx, refKey(dataset, branch, hint)); err != nil {
+			return nil, err
+		}
 		return s.newest(ctx, dataset, branch, 0)
 	}
 	return rec, err

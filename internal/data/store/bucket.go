@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,9 @@ import (
 
 // errTaken reports that a key exists already.
 var errTaken = errors.New("is taken")
+
+// errHidden reports that a key is listed and not shown.
+var errHidden = errors.New("the store lists")
 
 // bucket reads and writes keys.
 type bucket struct {
@@ -155,6 +159,29 @@ func (b *bucket) get(ctx context.Context, key string) ([]byte, error) {
 		return nil, fmt.Errorf("read %s: %w", key, err)
 	}
 	return data.Bytes(), nil
+}
+
+// find is get for a key that must not be taken for removed while it is only hidden.
+func (b *bucket) find(ctx context.Context, key string) ([]byte, error) {
+	data, err := b.get(ctx, key)
+	if errors.Is(err, ErrNotFound) {
+		err = cmp.Or(b.gone(ctx, key), err)
+	}
+	return data, err
+}
+
+// gone returns an error if a key that was not found is listed. A bucket that fails over may hide a key for a
+// time, and then nothing may be decided for ever.
+func (b *bucket) gone(ctx context.Context, key string) error {
+	if _, is := b.backend.(*s3); !is { // a folder hides nothing
+		return nil
+	}
+	return b.list(ctx, key, func(i item) error {
+		if i.key != key {
+			return nil
+		}
+		return fmt.Errorf("%w %s and does not show it yet: try again later", errHidden, key)
+	})
 }
 
 // remove deletes a key; it succeeds if the key does not exist.

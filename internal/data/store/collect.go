@@ -462,7 +462,7 @@ func (s *Store) finished(ctx context.Context) (map[string]bool, error) {
 // condemn reads a list; nil if it no longer exists. An expired list counts as done.
 func (s *Store) condemn(ctx context.Context, key string) (*condemned, error) {
 	var c condemned
-	data, err := s.bucket.get(ctx, key)
+	data, err := s.bucket.find(ctx, key)
 	if err == nil && json.Unmarshal(data, &c) != nil { // a power cut has emptied it
 		var i item
 		i, err = s.bucket.stat(ctx, key)

@@ -50,12 +50,15 @@ func (s *Store) Commit(ctx context.Context, r CommitRequest, changes []api.Chang
 	for wait := (retry.Backoff{First: time.Millisecond, Cap: time.Second, Jitter: 0.5}); err == nil; {
 		var done api.Committed
 		done, err = s.try(ctx, r, changes)
-		if !errors.Is(err, errTaken) {
+		if !errors.Is(err, errTaken) && !errors.Is(err, errHidden) {
 			return done, wrapCommit(r, err)
 		}
 		// Another commit was first, and the next try is on top of it. A bucket that fails over may not show
-		// that commit yet: each try meets it until then.
-		err = wait.Sleep(ctx)
+		// that commit yet, or an earlier one: each try meets it until then.
+		if ended := wait.Sleep(ctx); ended != nil {
+			return done, wrapCommit(r, fmt.Errorf("%w; the last try: %v", ended, err))
+		}
+		err = nil
 	}
 	return api.Committed{}, wrapCommit(r, err)
 }
@@ -111,7 +114,7 @@ func (s *Store) try(ctx context.Context, r CommitRequest, changes []api.Change) 
 		return api.Committed{}, err
 	}
 	if head != nil && head.Tree == e.root.digest {
-		return api.Committed{Commit: head.Commit, Unchanged: true}, nil
+		return api.Committed{Commit: head.Commit, Unchanged: true}, s.bucket.gone(ctx, refKey(r.Dataset, r.Branch, head.Number+1))
 	}
 	began := s.now()
 	if err := s.settle(ctx, e); err != nil {

@@ -208,7 +208,7 @@ func (s *Store) Note(ctx context.Context, name string) ([]byte, error) {
 	if err := tidemill.CheckLabel(name); err != nil {
 		return nil, invalid("note %q: %v", name, err)
 	}
-	data, err := s.bucket.get(ctx, notesPrefix+name)
+	data, err := s.bucket.find(ctx, notesPrefix+name)
 	if err != nil {
 		return nil, fmt.Errorf("note %s: %w", name, err)
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"crypto/sha256"
@@ -122,6 +123,9 @@ func (s *Store) Object(ctx context.Context, digest string) (r io.ReadCloser, siz
 		return nil, 0, err
 	}
 	b, size, err := s.bucket.open(ctx, objectKey(digest))
+	if errors.Is(err, ErrNotFound) {
+		err = cmp.Or(s.bucket.gone(ctx, objectKey(digest)), err)
+	}
 	if err != nil {
 		return nil, 0, fmt.Errorf("object %s: %w", digest, err)
 	}

@@ -50,22 +50,40 @@ func (s *Store) removeOrphan(ctx context.Context, rec *record) error {
 }
 
 // isOrphan reports whether a record would bring back what a removal of its dataset has removed: the
-// commit before it is another one, or gone together with the first one. A removal that begins later
-// finds the record. If only the commit before is not there, this may be a copy of a store that lags.
+// commit before it is another one, or the place of that commit's id is gone. A first commit brings
+// nothing back, but nothing finds it without the place of its own id. A removal that has not come to
+// the places, or begins later, finds the record.
 func (s *Store) isOrphan(ctx context.Context, rec *record) (bool, error) {
-	if rec.Parent == "" { // it brings nothing back, but nothing finds it without the place of its id
-		placed, err := s.has(ctx, idKey(rec.Dataset, rec.ID))
-		return !placed, err
+	if rec.Parent == "" {
+		return s.isUnplaced(ctx, rec, rec.ID)
 	}
 	parent, err := s.parent(ctx, rec)
 	switch {
-	case errors.Is(err, ErrNotFound):
-		begun, err := s.has(ctx, refKey(rec.Dataset, rec.Branch, 1))
-		return !begun, err
 	case errors.Is(err, ErrCorrupt): // it is there
 		return false, nil
+	case errors.Is(err, ErrNotFound), err == nil && parent == nil:
+		return s.isUnplaced(ctx, rec, rec.Parent)
 	}
-	return err == nil && (parent == nil || parent.ID != rec.Parent), err
+	return err == nil && parent.ID != rec.Parent, err
+}
+
+// isUnplaced reports whether the place of a commit's id is gone. A bucket that fails over may hide it
+// from readers, but then it refuses to create it. The place created here names no commit.
+func (s *Store) isUnplaced(ctx context.Context, rec *record, id string) (bool, error) {
+	key, nowhere := idKey(rec.Dataset, id), rec.Branch+"/0"
+	data, err := s.bucket.get(ctx, key)
+	if errors.Is(err, ErrNotFound) {
+		if err = s.bucket.create(ctx, key, []byte(nowhere)); err == nil {
+			return true, s.bucket.remove(ctx, key)
+		}
+	}
+	if errors.Is(err, errTaken) { // perhaps by the first try of this create
+		data, err = s.bucket.get(ctx, key)
+	}
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return false, fmt.Errorf("look whether commit %s was removed: %w", id, err)
+	}
+	return string(data) == nowhere, nil
 }
 
 func (s *Store) intend(ctx context.Context, rec *record, data []byte) error {
@@ -160,22 +178,20 @@ func (s *Store) recover(ctx context.Context, i item, announce func(context.Conte
 	case is.ID != rec.ID:
 		return s.forget(ctx, rec)
 	}
-	return s.recoverMade(ctx, i, rec, announce)
+	return s.recoverMade(ctx, rec, announce)
 }
 
 // recoverMade announces a commit, unless its dataset was removed while it was made and its writer could not remove it
-// again. A copy of a store that lags may show the same, so it removes such a commit only if its intent is old.
-func (s *Store) recoverMade(ctx context.Context, i item, rec *record, announce func(context.Context, api.Commit) error) error {
+// again.
+func (s *Store) recoverMade(ctx context.Context, rec *record, announce func(context.Context, api.Commit) error) error {
 	orphan, err := s.isOrphan(ctx, rec)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case !orphan:
-		return s.publish(ctx, rec, announce)
-	case s.now().Sub(i.time) < s.grace:
-		return nil
 	}
-	return s.removeOrphan(ctx, rec)
+	if orphan {
+		return s.removeOrphan(ctx, rec)
+	}
+	return s.publish(ctx, rec, announce)
 }
 
 // recoverUnread decides about an intent that a power cut has emptied. Its writer has ended with the machine, so its
@@ -195,7 +211,7 @@ func (s *Store) recoverUnread(ctx context.Context, intent item, announce func(co
 	})
 	switch {
 	case made != nil:
-		return s.recoverMade(ctx, intent, made, announce)
+		return s.recoverMade(ctx, made, announce)
 	case err != nil:
 		return err
 	}
@@ -206,6 +222,9 @@ func (s *Store) recoverUnread(ctx context.Context, intent item, announce func(co
 func (s *Store) abandon(ctx context.Context, i item, rec *record) error {
 	if s.now().Sub(i.time) < s.grace {
 		return nil
+	}
+	if err := s.bucket.gone(ctx, refKey(rec.Dataset, rec.Branch, rec.Number)); err != nil {
+		return err
 	}
 	return s.forget(ctx, rec)
 }
@@ -236,9 +255,24 @@ func (s *Store) settle(ctx context.Context, e edited) error {
 	}
 }
 
-// ensure writes all nodes and makes all objects young; it fails if an object is missing.
+const (
+	manyObjects = 1000 // objects above which a tree waits for its turn
+	manyTrees   = 4    // trees with so many new objects that are settled at a time
+)
+
+// ensure writes all nodes and makes all objects young; it fails if an object is missing. Of many large trees at the same time,
+// each could take longer than its caller waits, and again at the next try. So only a few have their turn.
 func (s *Store) ensure(ctx context.Context, e edited) error {
-	missing, err := s.Missing(ctx, objectsOf(e.put))
+	objects := objectsOf(e.put)
+	if len(objects) > manyObjects {
+		select {
+		case s.many <- struct{}{}:
+			defer func() { <-s.many }()
+		case <-ctx.Done():
+			return fmt.Errorf("wait for other large trees: %w", context.Cause(ctx))
+		}
+	}
+	missing, err := s.Missing(ctx, objects)
 	if err != nil {
 		return err
 	}

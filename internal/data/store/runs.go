@@ -152,7 +152,7 @@ func (s *Store) Checkpoint(ctx context.Context, run string) (t api.TreeRef, err 
 }
 
 func (s *Store) checkpoint(ctx context.Context, key string) (t api.TreeRef, err error) {
-	data, err := s.bucket.get(ctx, key)
+	data, err := s.bucket.find(ctx, key)
 	if err == nil && json.Unmarshal(data, &t) != nil {
 		err = ErrCorrupt
 	}

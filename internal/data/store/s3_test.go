@@ -179,9 +179,153 @@ func TestS3HidesACommit(t *testing.T) {
 		if err != nil || second.Number != 2 || second.Parent != first.ID || met > 500 {
 			t.Errorf("commit %d on top of %s after %d looks: %v", second.Number, second.Parent, met, err)
 		}
+		until, met = time.Now().Add(30*time.Second), 0
+		time.AfterFunc(5*time.Second, cancel)
+		if _, err := commit("third"); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "does not show it yet") {
+			t.Errorf("a commit that ends while it waits: %v", err)
+		}
 		w.must(s.Close())
 		w.must(serving.Close())
 	})
+}
+
+// A bucket that fails over may hide all that was there before a commit. It stays, because it may have
+// been built on meanwhile.
+func TestS3HidesWhatACommitWasMadeOn(t *testing.T) {
+	server := newS3(t)
+	w := &world{T: t, Store: openStore(t, server.url)}
+	hidden, removed := false, false
+	hide := func(r *http.Request) (int, string) {
+		isRead := r.Method == http.MethodGet || r.Method == http.MethodHead
+		if r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "/refs/") {
+			removed = true
+		}
+		hidden = !removed && (hidden || r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/refs/"))
+		if hidden && isRead && (strings.Contains(r.URL.Path, "/refs/") || strings.Contains(r.URL.Path, "/ids/")) {
+			return http.StatusNotFound, "NoSuchKey"
+		}
+		return 0, ""
+	}
+	for n := range int64(3) {
+		hidden, server.Refuse = false, hide
+		made := w.committed("bots/a", map[string]string{"text": fmt.Sprint(n)})
+		if made.Number != n+1 || removed {
+			t.Errorf("commit %d is %+v, and one was removed: %t", n+1, made, removed)
+		}
+		server.Refuse = nil
+		if head, err := w.Head(t.Context(), "bots/a", "main"); err != nil || head.ID != made.ID {
+			t.Errorf("the head after commit %d is %+v, %v", n+1, head, err)
+		}
+		if found, err := w.FindCommit(t.Context(), "bots/a", made.ID); err != nil || found.Number != n+1 {
+			t.Errorf("commit %d by its id: %+v, %v", n+1, found, err)
+		}
+	}
+}
+
+// A key that is listed is there, also if the bucket does not show it. So a run waits for its checkpoint, and no forgetting or
+// watch for drift begins again.
+func TestS3HidesWhatItLists(t *testing.T) {
+	server := newS3(t)
+	w := &world{T: t, Store: openStore(t, server.url)}
+	tree := w.tree("state")
+	w.must(w.SetCheckpoint(t.Context(), "r", 1, tree))
+	w.must(w.PutNote(t.Context(), "n", []byte("so far")))
+	object := w.put("an object").Digest
+	w.must(w.setCondemned(t.Context(), condemnsPrefix+"c", condemned{Until: time.Now().Add(time.Hour)}))
+	made := w.committed("bots/a", map[string]string{"text": "one"})
+	for key, look := range map[string]func(s *Store) error{
+		checkpointKey("r", 1):       func(s *Store) error { _, err := s.Checkpoint(t.Context(), "r"); return err },
+		treeKey(tree.Tree):          func(s *Store) error { _, err := s.TreeRef(t.Context(), tree.Tree); return err },
+		notesPrefix + "n":           func(s *Store) error { _, err := s.Note(t.Context(), "n"); return err },
+		objectKey(object):           func(s *Store) error { _, _, err := s.Object(t.Context(), object); return err },
+		refKey("bots/a", "main", 1): func(s *Store) error { _, err := s.Head(t.Context(), "bots/a", made.Branch); return err },
+		condemnsPrefix + "c":        func(s *Store) error { _, err := s.condemn(t.Context(), condemnsPrefix+"c"); return err },
+	} {
+		server.Refuse = hiding(key)
+		other := openStore(t, server.url)
+		if err := look(other); err == nil || errors.Is(err, ErrNotFound) {
+			t.Errorf("hidden %s: %v", key, err)
+		}
+		server.Refuse = nil
+		if err := look(other); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+}
+
+// hiding answers as if a key were not there.
+func hiding(key string) func(*http.Request) (int, string) {
+	return func(r *http.Request) (int, string) {
+		if (r.Method == http.MethodGet || r.Method == http.MethodHead) && strings.HasSuffix(r.URL.Path, key) {
+			return http.StatusNotFound, "NoSuchKey"
+		}
+		return 0, ""
+	}
+}
+
+// A commit that takes back a hidden one is made, and is not called unchanged.
+func TestS3HidesWhatACommitTakesBack(t *testing.T) {
+	server := newS3(t)
+	w := &world{T: t, Store: openStore(t, server.url)}
+	first := w.committed("bots/a", map[string]string{"text": "one"})
+	w.committed("bots/a", map[string]string{"text": "two"})
+	looks, hidden := 0, hiding(refKey("bots/a", "main", 2))
+	server.Refuse = func(r *http.Request) (int, string) {
+		if looks++; looks < 50 {
+			return hidden(r)
+		}
+		return 0, ""
+	}
+	if again := w.committed("bots/a", map[string]string{"text": "one"}); again.Number != 3 || again.Tree != first.Tree || looks < 50 {
+		t.Errorf("after %d looks it is %+v", looks, again)
+	}
+}
+
+// A collection that does not see a listed tree or checkpoint removes nothing.
+func TestS3HidesFromACollection(t *testing.T) {
+	server := newS3(t)
+	w := &world{T: t, Store: openStore(t, server.url)}
+	tree := w.tree("state")
+	w.must(w.SetCheckpoint(t.Context(), "r", 1, tree))
+	for _, key := range []string{treeKey(tree.Tree), checkpointKey("r", 1)} {
+		before, other := server.Keys(), openStore(t, server.url)
+		later(other, DefaultGrace+time.Minute)
+		server.Refuse = func(r *http.Request) (int, string) {
+			if strings.HasSuffix(r.URL.Path, key) {
+				return http.StatusNotFound, "NoSuchKey"
+			}
+			return 0, ""
+		}
+		_, err := other.Collect(t.Context(), Collection{})
+		if err == nil || !strings.Contains(err.Error(), "the store lists "+key+" and does not show it yet") {
+			t.Errorf("a collection that is not shown %s: %v", key, err)
+		}
+		w.same("keys", server.Keys(), before)
+	}
+	server.Refuse = nil
+}
+
+// A hidden commit is announced later, however old its intent is.
+func TestS3HidesACommitThatIsNotAnnounced(t *testing.T) {
+	server := newS3(t)
+	w := &world{T: t, Store: openStore(t, server.url)}
+	made, err := w.commit("bots/a", map[string]string{"text": "one"}, CommitRequest{Announce: func(context.Context, api.Commit) error { return errors.New("Kafka is away") }})
+	if err == nil {
+		t.Error("it is announced")
+	}
+	later(w.Store, DefaultGrace+time.Minute)
+	server.Refuse = func(r *http.Request) (int, string) {
+		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, refKey("bots/a", "main", 1)) {
+			return http.StatusNotFound, "NoSuchKey"
+		}
+		return 0, ""
+	}
+	if err := w.Recover(t.Context(), w.announce); err == nil || !strings.Contains(err.Error(), "does not show it yet") {
+		t.Error(err)
+	}
+	server.Refuse = nil
+	w.must(w.Recover(t.Context(), w.announce))
+	w.same("announced", w.announced, []string{made.ID})
 }
 
 // A commit whose write fails is in doubt if it cannot be read. It is not the files that are missing.

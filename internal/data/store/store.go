@@ -47,6 +47,7 @@ type Store struct {
 	now    func() time.Time
 	small  sync.Pool     // pool of *[]byte, each smallObject long
 	large  chan struct{} // full while as many large objects are written again as the memory allows
+	many   chan struct{} // full while as many large trees are settled as a bucket answers in time
 
 	listsLock sync.Mutex
 	lists     map[string]bool // keys of the condemned lists that are finished; the map is replaced, never changed
@@ -62,7 +63,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, fmt.Errorf("open the store: %w", err)
 	}
 	b.watch = o.Watch
-	s := &Store{bucket: b, nodes: newNodeCache(cachedBytes), grace: o.Grace, now: time.Now, large: make(chan struct{}, rewrites)}
+	s := &Store{bucket: b, nodes: newNodeCache(cachedBytes), grace: o.Grace, now: time.Now, large: make(chan struct{}, rewrites),
+		many: make(chan struct{}, manyTrees)}
 	s.small.New = func() any { b := make([]byte, smallObject); return &b }
 	err = s.Ping(ctx)
 	if c, ok := b.backend.(interface {

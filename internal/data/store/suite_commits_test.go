@@ -9,6 +9,9 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
 
 	"tidemill.dev/api"
 )
@@ -241,4 +244,69 @@ func announcing(w *world) {
 	w.must(w.Recover(w.ctx(), w.announce))
 	w.must(w.Recover(w.ctx(), w.announce))
 	w.same("recovered once", w.announced[2:], []string{c.ID})
+}
+
+// slow is a backend that has each object, and answers so after ten milliseconds, one question after the other.
+type slow struct {
+	backend
+	turn chan struct{}
+}
+
+func (b slow) stat(ctx context.Context, key string) (item, error) {
+	if !strings.HasPrefix(key, objectsPrefix) {
+		return b.backend.stat(ctx, key)
+	}
+	select {
+	case b.turn <- struct{}{}:
+		defer func() { <-b.turn }()
+	case <-ctx.Done():
+		return item{}, context.Cause(ctx)
+	}
+	time.Sleep(10 * time.Millisecond)
+	return item{key: key, size: 1, time: time.Now()}, nil
+}
+
+// Each of sixteen commits takes ten seconds alone, and all of them longer than the minute that each has. Some are made in each
+// minute, so that those that are tried again are made, too.
+func TestLargeCommitsAtTheSameTime(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t, dir)
+		defer s.Close()
+		s.bucket.backend = slow{s.bucket.backend, make(chan struct{}, 1)}
+		changes := make([]api.Change, manyObjects+1)
+		for i := range changes {
+			path := fmt.Sprintf("%04d", i)
+			changes[i] = api.Change{File: api.File{Path: path, Digest: digestOf(path), Size: 1}}
+		}
+		var left []string
+		for i := range 16 {
+			left = append(left, fmt.Sprint("d", i))
+		}
+		for range 4 { // minutes
+			var lock sync.Mutex
+			var late []string
+			var committing sync.WaitGroup
+			for _, dataset := range left {
+				committing.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					_, err := s.Commit(ctx, CommitRequest{CommitAsked: api.CommitAsked{Dataset: dataset}}, slices.Clone(changes))
+					lock.Lock()
+					defer lock.Unlock()
+					if err != nil {
+						late = append(late, dataset)
+					}
+					if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+						t.Error(err)
+					}
+				})
+			}
+			committing.Wait()
+			left = late
+		}
+		if len(left) > 0 {
+			t.Errorf("no commit was made to %v", left)
+		}
+	})
 }

@@ -74,7 +74,7 @@ func (s *Store) node(ctx context.Context, digest string) (*node, error) {
 	if err := checkDigest(digest); err != nil {
 		return nil, err
 	}
-	data, err := s.bucket.get(ctx, treeKey(digest))
+	data, err := s.bucket.find(ctx, treeKey(digest))
 	if err != nil {
 		return nil, fmt.Errorf("tree %s: %w", digest, err)
 	}
