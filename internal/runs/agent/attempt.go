@@ -298,8 +298,11 @@ type Options struct {
 	// group have ended.
 	Started, Ended func(pid int)
 	Prepare        func(*exec.Cmd) // last change to the child before its start; nil is none
-	Now            func() time.Time
-	Logger         *slog.Logger
+	// Play plays the command in this process, for a simulation; nil starts a child. It writes to the command's Stdout
+	// and Stderr, and returns the exit status. SIGTERM ends asked, and SIGKILL ends both contexts.
+	Play   func(killed, asked context.Context, cmd *exec.Cmd) (exit int)
+	Now    func() time.Time
+	Logger *slog.Logger
 }
 
 // Equipment is a machine's contribution to an attempt.

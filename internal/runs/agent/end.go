@@ -220,17 +220,17 @@ func (a *attempt) report(err error) error {
 	return a.reportEnd(a.lastWord(err))
 }
 
-// outputArrives is the time in which the store may find the output that it has taken. A bucket that
-// fails over may lag by minutes.
-const outputArrives = 10 * time.Minute
+// storeLag is the time in which the store may find what it has taken. A bucket that fails over may
+// lag by minutes.
+const storeLag = 10 * time.Minute
 
 // reportEnd reports the end. If the store does not have the output, it uploads it again. If the gateway
 // refuses the report for another reason, it reports a failure.
 func (a *attempt) reportEnd(word api.Finish) error {
 	a.telling.Store(true)
 	said := a.finish(word)
-	wait, until := retry.Backoff{First: firstWait, Cap: longestWait, Jitter: 0.5}, time.Now().Add(outputArrives)
-	for isOutputAway(said) && time.Now().Before(until) && retry.Sleep(a.ends.save, wait.Next()) == nil {
+	wait, until := retry.Backoff{First: firstWait, Cap: longestWait, Jitter: 0.5}, time.Now().Add(storeLag)
+	for isAway(said) && time.Now().Before(until) && retry.Sleep(a.ends.save, wait.Next()) == nil {
 		if err := a.transferClient().Put(a.ends.save, a.dirs.out(), word.Files, nil); err != nil && !transfer.Passes(a.ends.save, err) {
 			said = errors.Join(said, fmt.Errorf("upload the output again: %w", err))
 			break
@@ -249,8 +249,8 @@ func (a *attempt) reportEnd(word api.Finish) error {
 	return said
 }
 
-// isOutputAway reports whether the gateway refuses a report because the store lacks a file of it.
-func isOutputAway(err error) bool {
+// isAway reports whether the gateway refuses a request because the store lacks a tree or a file of it.
+func isAway(err error) bool {
 	p := new(api.Problem)
 	return errors.As(err, &p) && p.Type == api.ProblemBase+api.UnknownData
 }
@@ -323,9 +323,12 @@ type ending struct {
 // endingOf returns the ending for the error of Wait.
 func endingOf(err error, p *tidemill.Plan) ending { // p is nil if no engine ran the command
 	var exit *exec.ExitError
+	var played exitStatus
 	switch {
 	case err == nil:
 		return ending{}
+	case errors.As(err, &played):
+		return exitedWith(int(played), p)
 	case !errors.As(err, &exit):
 		return ending{exit: -1, err: fmt.Errorf("wait for the command: %w", err)}
 	}

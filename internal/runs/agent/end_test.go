@@ -179,6 +179,26 @@ func TestOutputThatTheStoreLoses(t *testing.T) {
 	}
 }
 
+// A store that fails over may hide the files of an input. The attempt waits for them.
+func TestInputThatTheStoreHides(t *testing.T) {
+	for _, hidden := range []string{"/files", "/object"} {
+		g := newGateway(t)
+		g.sh("cat $TIDEMILL_IN/i/a")
+		g.order.Plan.Inputs = []tidemill.Input{{Name: "i", Tree: g.addTree(map[string]string{"a": "seen later"}).Tree}}
+		g.fault = func(w http.ResponseWriter, _ *http.Request, route string) bool {
+			if route != hidden || count(g, route) > 2 {
+				return false
+			}
+			problem(w, http.StatusNotFound, api.UnknownData)
+			return true
+		}
+		f := g.run(g.options())
+		if log := strings.Join(g.log(), "\n"); f.Outcome != tidemill.OutcomeSucceeded || !strings.Contains(log, "seen later") || strings.Count(log, "may hide it") != 1 {
+			t.Errorf("without %s it ended so: %+v\n%s", hidden, f, log)
+		}
+	}
+}
+
 func count(g *gateway, route string) (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

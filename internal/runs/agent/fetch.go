@@ -91,24 +91,39 @@ func (a *attempt) fetchInput(ctx context.Context, in *tidemill.Input) error {
 }
 
 // writeTree writes a tree into a folder. Files from a cache are shared and therefore read-only; without
-// a cache they belong to the attempt.
+// a cache they belong to the attempt. The store had the tree when the order was given, but a bucket that
+// fails over may hide it.
 func (a *attempt) writeTree(ctx context.Context, dir, tree, cache string) error {
+	wait, until := retry.Backoff{First: firstWait, Cap: longestWait, Jitter: 0.5}, time.Now().Add(storeLag)
+	for noted := false; ; noted = true {
+		files, err := a.writeFiles(ctx, dir, tree, cache)
+		switch {
+		case isAway(err) && time.Now().Before(until):
+			if !noted {
+				a.log.note("%v; trying again for up to %v, because a store that fails over may hide it", err, storeLag)
+			}
+			if retry.Sleep(ctx, wait.Next()) == nil {
+				continue
+			}
+			return err
+		case err != nil, cache == "" && dir == a.dirs.checkpoint():
+			return err
+		}
+		return lock(dir, files)
+	}
+}
+
+func (a *attempt) writeFiles(ctx context.Context, dir, tree, cache string) ([]api.File, error) {
 	files, err := a.files(ctx, tree)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if dir == a.dirs.checkpoint() {
 		files = slices.DeleteFunc(files, func(f api.File) bool { return unfinished.MatchString(path.Base(f.Path)) })
 	}
 	client := a.transferClient()
 	client.Cache, client.Replace = cache, true
-	if err := a.retryTransfer(ctx, func() error { return client.Get(ctx, dir, files, nil) }); err != nil {
-		return err
-	}
-	if cache == "" && dir == a.dirs.checkpoint() {
-		return nil
-	}
-	return lock(dir, files)
+	return files, a.retryTransfer(ctx, func() error { return client.Get(ctx, dir, files, nil) })
 }
 
 // unfinished matches the temporary names of the Python client. A process that is killed leaves such a file

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 	"unicode"
+
+	"tidemill.dev/broker/retry"
 )
 
 // The streams.
@@ -35,7 +37,7 @@ type logbook struct {
 	part   string // name of the worker or server; empty is the first worker
 	masks  *masks // secrets of the command; set before it starts
 
-	mu      sync.Mutex
+	mu      retry.Mutex          // its holder may wait for the gateway
 	open    map[string]*splitter // lines that have not ended, by stream
 	chunk   []byte               // chunk that is being filled
 	due     *time.Timer          // timer that sends the chunk

@@ -30,15 +30,15 @@ func (a *attempt) run() error {
 	if a.o.Inside {
 		a.ooms = readOOMs(a.o.Cgroup)
 	}
-	c, err := start(cmd, a.log, kill, a.o.Echo)
+	c, err := a.start(cmd, kill)
 	if err != nil {
 		return startError(&a.order.Plan, err)
 	}
-	a.o.Started(cmd.Process.Pid)
+	a.o.Started(c.pid)
 	from := time.Now()
 	stop := a.watch(c)
 	asked := a.await(c)
-	a.o.Ended(cmd.Process.Pid)
+	a.o.Ended(c.pid)
 	a.seconds = time.Since(from).Seconds()
 	a.ends.allowUpload(a.order.Plan.Deadline)
 	c.reads.Wait()
@@ -51,8 +51,8 @@ func (a *attempt) run() error {
 func (a *attempt) recordExit(c *child, asked bool) error {
 	end := endingOf(c.err, a.imageRun())
 	a.ending = &end
-	if !a.isContained() {
-		a.peak = c.peakMemory() // else the peak of the engine's client
+	if a.isMeasured() {
+		a.peak = c.peakMemory()
 	}
 	if a.o.Inside && end.err != nil && !asked {
 		end.err = a.ooms.explain(end, readOOMs(a.o.Cgroup), a.order.Plan.Memory)
@@ -92,10 +92,22 @@ func (a *attempt) watch(c *child) (stop func()) {
 	}
 }
 
+// start starts the command.
+func (a *attempt) start(cmd *exec.Cmd, kill func()) (*child, error) {
+	if a.o.Play != nil {
+		return play(a.o.Play, cmd, a.log, a.o.Echo), nil
+	}
+	return start(cmd, a.log, kill, a.o.Echo)
+}
+
+// isMeasured reports whether the memory of our child is that of the command. Else the child is an engine's client, or
+// there is none.
+func (a *attempt) isMeasured() bool { return !a.isContained() && a.o.Play == nil }
+
 // memory returns the limit of a command in a folder. An engine or a cluster limits a container.
 func (a *attempt) memory() int64 {
 	switch s := a.order.Plan.Servers; {
-	case a.isContained() || a.o.Inside:
+	case !a.isMeasured() || a.o.Inside:
 		return 0
 	case s != nil && a.party.part == Server:
 		return s.Memory
@@ -125,7 +137,7 @@ func (c *child) limitMemory(ctx context.Context, limit int64) {
 			return
 		case <-t.C:
 		}
-		held, members := groupMemory(c.cmd.Process.Pid)
+		held, members := groupMemory(c.pid)
 		if held > limit {
 			c.over.Store(held)
 			killAll(members) // also those that have left the group
@@ -147,10 +159,10 @@ func (a *attempt) await(c *child) (asked bool) {
 	case <-a.ends.work.Done():
 	}
 	if !a.ends.isDead() {
-		askGroup(c.cmd.Process.Pid)
+		c.ask()
 		a.grace(c)
 	}
-	killGroup(c.cmd.Process.Pid)
+	c.end()
 	<-c.exited
 	return true
 }
@@ -182,6 +194,9 @@ const (
 // child is the command, once it runs.
 type child struct {
 	cmd    *exec.Cmd
+	pid    int    // 0 if the command is played
+	ask    func() // sends SIGTERM to its process group
+	end    func() // sends SIGKILL
 	log    *logbook
 	exited chan struct{}
 	err    error // result of Wait; valid once exited is closed
@@ -214,6 +229,8 @@ func start(cmd *exec.Cmd, log *logbook, kill func(), echo func(string, []byte)) 
 	for i, stream := range []string{stdout, stderr} {
 		c.reads.Go(func() { c.read(stream, c.pipes[i]) })
 	}
+	c.pid = cmd.Process.Pid
+	c.ask, c.end = func() { askGroup(c.pid) }, func() { killGroup(c.pid) }
 	go c.killGroup()
 	return c, nil
 }
@@ -235,7 +252,7 @@ func (c *child) plug() (theirs []*os.File, err error) {
 // group may still hold the pipes, so they are drained without waiting for their end.
 func (c *child) killGroup() {
 	c.err = c.cmd.Wait()
-	killGroup(c.cmd.Process.Pid)
+	c.end()
 	if c.err != nil {
 		c.kill()
 	}
@@ -289,7 +306,11 @@ func (d *drain) rest(to []byte) (int, error) {
 }
 
 // measure records how much memory the command holds.
-func (c *child) measure() { c.peak.Store(max(c.peak.Load(), peakNow(c.cmd.Process.Pid))) }
+func (c *child) measure() {
+	if c.pid > 0 {
+		c.peak.Store(max(c.peak.Load(), peakNow(c.pid)))
+	}
+}
 
 // peakMemory returns the peak memory of the command or one of its children. Right after the fork
 // the child shares our memory, and the system counts our memory as the child's. So below our own

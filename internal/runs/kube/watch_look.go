@@ -164,7 +164,11 @@ const silence = 10 * time.Second
 // agent without beats in the ledger: gateways and controllers of earlier versions keep none of other workers and servers.
 // If there are no beats at all, a flush of Redis may just have removed them. So the agents have the usual time then too.
 func (w *watcher) silentEnd(ctx context.Context, name string, doubts []doubt) (end *ending, err error) {
-	beats, err := w.o.Ledger.Beats(ctx)
+	agents := []string{name}
+	for _, d := range doubts {
+		agents = append(agents, d.agent)
+	}
+	beats, err := w.o.Ledger.BeatsOf(ctx, agents) // not all beats, because a thousand attempts may be in doubt
 	if err != nil {
 		w.forgetBeats(name)
 		return nil, err

@@ -372,6 +372,28 @@ func TestAFlushRemovesTheBeatsOfAnAttemptInDoubt(t *testing.T) {
 	hears(silence, false)
 }
 
+// A look at an attempt in doubt reads the beats of its own agents only, because thousands may be in doubt when a zone is lost.
+// So it also removes none of an ended attempt.
+func TestALookReadsNoBeatsOfOthers(t *testing.T) {
+	w := newWatchWorld(t)
+	_, _, c := w.process()
+	k := newWatcher(c, WatchOptions{Foreman: w.foreman, Ledger: w.ledger})
+	w.must(w.ledger.Beat(w.Context(), "ended", 1, "", time.Now()))
+	name := w.beginAttempt("bot-1")
+	_, err := k.silentEnd(w.Context(), name, []doubt{{name, lost("node-lost", "x")}})
+	w.must(err)
+	client := redis.NewClient(&redis.Options{Addr: w.servers.Redis()})
+	defer client.Close()
+	keys, err := client.Keys(w.Context(), "*beats").Result()
+	if w.must(err); len(keys) != 1 {
+		t.Fatalf("the beats are in %q", keys)
+	}
+	others, err := client.HKeys(w.Context(), keys[0]).Result()
+	if w.must(err); len(others) != 1 {
+		t.Errorf("the beats of other attempts are %q", others)
+	}
+}
+
 // The beats of the first worker do not hide that the node of another worker or server is lost. Each of them is heard by its
 // own beats. If none came from it, a gateway of an earlier version may have got them, and the first worker's count.
 func TestTheNodeOfAnotherWorkerIsLost(t *testing.T) {

@@ -141,25 +141,33 @@ func (f *Foreman) commitOutput(ctx context.Context, run *tidemill.Run) (*fold.Ma
 	r.Announce = f.opt.Announce
 	c, err := f.opt.Store.Commit(ctx, r, nil)
 	switch {
-	case isOutputGone(err) && !errors.Is(err, store.ErrCorrupt) && f.now().Before(r.Time.Add(outputArrives)):
-		return nil, fmt.Errorf("commit the output of run %s to dataset %s: %w; retrying until %v after the end of its attempt, because a copy of the store may lag", run.ID, r.Dataset, err, outputArrives)
+	case isOutputGone(err) && !errors.Is(err, store.ErrCorrupt) && f.now().Sub(f.lackedSince(run.ID)) < outputArrives:
+		return nil, fmt.Errorf("commit the output of run %s to dataset %s: %w; retrying for %v, because a copy of the store may lag", run.ID, r.Dataset, err, outputArrives)
 	case isOutputGone(err):
 		return f.unsettled(ctx, run, r, fmt.Sprintf("its output could not be committed to dataset %s: %v; start it again", r.Dataset, err))
 	case err != nil:
 		return nil, fmt.Errorf("commit the output of run %s to dataset %s: %w", run.ID, r.Dataset, err)
 	}
+	f.lacked.Delete(run.ID)
 	_, m, err := f.appendFact(ctx, committedFact(run, tidemill.RunCommitted{Dataset: r.Dataset, Branch: r.Branch, Commit: c.ID}), f.now())
 	return m, err
 }
 
+// lackedSince returns when the store first lacked the output of a run.
+func (f *Foreman) lackedSince(run string) time.Time {
+	since, _ := f.lacked.LoadOrStore(run, f.now())
+	return since.(time.Time)
+}
+
 // unsettled appends the fact that the run will have no commit.
 func (f *Foreman) unsettled(ctx context.Context, run *tidemill.Run, r store.CommitRequest, why string) (*fold.Making, error) {
+	f.lacked.Delete(run.ID)
 	_, m, err := f.appendFact(ctx, committedFact(run, tidemill.RunCommitted{Dataset: r.Dataset, Branch: r.Branch, Lost: why}), f.now())
 	return m, err
 }
 
-// outputArrives is the time after the end of an attempt in which its output may still come into the
-// store. A copy of a store may lag by minutes. The key's next run waits meanwhile.
+// outputArrives is the time in which a run's output may still come into the store. A copy of a store may
+// lag by minutes. The key's next run waits meanwhile.
 const outputArrives = 10 * time.Minute
 
 // isOutputGone reports whether the store does not have the run's output.

@@ -121,12 +121,13 @@ func TestWhatWasMadeIsGone(t *testing.T) {
 	f := w.foreman(nil)
 	a := w.ask(f, wish("clean", "k", "1"))
 	next := w.ask(f, wish("clean", "k", "2"))
-	nowhere := strings.Repeat("ab", 32)
+	nowhere, later := strings.Repeat("ab", 32), 20*time.Minute // the store was away until then
+	f.now = func() time.Time { return wholeMilliseconds().Add(later) }
 	run := w.finish(f, w.launch.of(a.Run)[0], w.made(nowhere))
 	if run.State != tidemill.RunCommitting {
 		t.Errorf("at first the run is %+v", run)
 	}
-	f.now = func() time.Time { return wholeMilliseconds().Add(outputArrives) }
+	later += outputArrives
 	w.must(f.Advance(w.ctx(), "clean", "k"))
 	run = w.run(f, a.Run)
 	if run.State != tidemill.RunFailed || !strings.Contains(run.Reason, nowhere) || !strings.Contains(run.Reason, "dataset clean/k") {

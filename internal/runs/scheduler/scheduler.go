@@ -60,6 +60,7 @@ type Foreman struct {
 	troubles  troubles
 	crowds    waitingRecipes
 	health    health
+	lacked    sync.Map // time at which the store first lacked a run's output, by run
 	resting   atomic.Bool
 	now       func() time.Time
 }

@@ -38,6 +38,8 @@ const (
 	// for roundFor at most. Those that take longer go on meanwhile.
 	planFor  = time.Hour
 	roundFor = 5 * time.Second
+	// recoverFor is how long the announcement of commits after a crash may take.
+	recoverFor = 10 * time.Minute
 )
 
 // Watch does the work that needs a clock until the context ends: it starts due runs, finds lost
@@ -61,8 +63,10 @@ type loop struct {
 	swept, recovered time.Time
 	ended            time.Time // end of the last sweep
 	failures         int
-	mishaps          error     // errors of the last sweep; they do not stop due runs
-	wake             time.Time // time of the next due run
+	recovering       chan error // gets the result of the recovery under way; nil if there is none
+	unrecovered      error      // error of the last recovery
+	mishaps          error      // errors of the last sweep; they do not stop due runs
+	wake             time.Time  // time of the next due run
 }
 
 // lookAround fills the pools, and at longer intervals does the other work. It does nothing before
@@ -95,15 +99,28 @@ func (w *watcher) lookAround(ctx context.Context, l *loop) error {
 	return err
 }
 
-// recover publishes the missing events of commits after a crash.
+// recover publishes the missing events of commits after a crash. No round waits for them, because the store may not answer.
+// A later sweep reports its error.
 func (w *watcher) recover(ctx context.Context, l *loop, now time.Time) error {
-	if now.Sub(l.recovered) < recoverEvery {
-		return nil
+	select {
+	case l.unrecovered = <-l.recovering: // never, if it is nil
+		if l.recovering = nil; l.unrecovered == nil {
+			l.recovered = now
+		}
+	default:
 	}
-	if err := w.opt.Store.Recover(ctx, w.opt.Announce); err != nil {
-		return fmt.Errorf("announce commits that were cut off: %w", err)
+	if l.recovering == nil && now.Sub(l.recovered) >= recoverEvery {
+		ended := make(chan error, 1)
+		l.recovering = ended
+		w.starting.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, recoverFor)
+			defer cancel()
+			ended <- w.opt.Store.Recover(ctx, w.opt.Announce)
+		})
 	}
-	l.recovered = now
+	if l.unrecovered != nil {
+		return fmt.Errorf("announce commits that were cut off: %w", l.unrecovered)
+	}
 	return nil
 }
 
@@ -242,7 +259,7 @@ func (l *loop) waitForWork(ctx context.Context, changed <-chan struct{}, pause t
 // beat meanwhile. The time in a beat is that of a gateway, whose clock may differ from the watcher's.
 type watcher struct {
 	*Foreman
-	starting    sync.WaitGroup           // starts under way, also those of earlier rounds
+	starting    sync.WaitGroup           // starts and a recovery under way, also those of earlier rounds
 	rooms       map[string]chan struct{} // limits of these starts, by pool
 	rules       rules
 	since       map[string]time.Time // last sign of life, by the attempt's name

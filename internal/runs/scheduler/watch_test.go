@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/data/ledger"
 	"tidemill.dev/internal/data/store"
@@ -207,6 +209,71 @@ func TestALongPlanDoesNotKeepOthersWaiting(t *testing.T) {
 	close(ready)
 	w.waitUntil("the run is launched", func() bool { return len(w.launch.of(busy.Run)) == 1 })
 	w.run(f, busy.Run)
+}
+
+// cutOff makes a commit whose announcement was cut off by a crash.
+func (w *world) cutOff(text string) string {
+	w.Helper()
+	c, err := w.store.Commit(w.ctx(), store.CommitRequest{CommitAsked: api.CommitAsked{Dataset: "d", Branch: "main"}, Time: time.Now(),
+		Announce: func(context.Context, api.Commit) error { return errAway }}, []api.Change{{File: w.file("a.csv", text)}})
+	if !errors.Is(err, errAway) || c.ID == "" {
+		w.Fatalf("the commit is %+v, %v", c, err)
+	}
+	return "d@" + c.ID
+}
+
+var errAway = errors.New("it does not answer")
+
+// The announcement of a commit that was cut off has no end, for example because the store does not answer. Runs start meanwhile.
+func TestARecoveryWithoutEndHoldsNoStart(t *testing.T) {
+	w := newWorld(t, plain("intent"))
+	commit, answered := w.cutOff("1"), make(chan struct{})
+	answer := sync.OnceFunc(func() { close(answered) })
+	defer answer()
+	f := w.foreman(func(o *Options) {
+		o.Announce = func(ctx context.Context, c api.Commit) error {
+			<-answered
+			return w.announce(ctx, c)
+		}
+	})
+	a := w.ask(f.withoutLauncher(), wish("intent", "k", "1"))
+	w.watch(f)
+	w.waitUntil("the run starts", func() bool { return len(w.launch.of(a.Run)) == 1 })
+	answer()
+	w.waitUntil("the commit is announced", func() bool { return w.announcements()[commit] == 1 })
+}
+
+// A recovery that fails is reported until another one succeeds. The next one is a minute later.
+func TestARecoveryIsTriedAgain(t *testing.T) {
+	w := newWorld(t)
+	commit, tries := w.cutOff("1"), 0
+	f := w.foreman(func(o *Options) {
+		o.Announce = func(ctx context.Context, c api.Commit) error {
+			if tries++; tries == 1 {
+				return errAway
+			}
+			return w.announce(ctx, c)
+		}
+	})
+	watching, began := &watcher{Foreman: f}, time.Now()
+	var l loop
+	look := func(after time.Duration, fails bool, want int) {
+		t.Helper()
+		err := watching.recover(w.ctx(), &l, began.Add(after))
+		watching.starting.Wait()
+		if errors.Is(err, errAway) != fails || tries != want {
+			t.Errorf("after %s and %d tries, its error is %v", after, tries, err)
+		}
+	}
+	look(0, false, 1)
+	look(sweepEvery, true, 2)
+	look(2*sweepEvery, false, 2)
+	again := w.cutOff("2")
+	look(recoverEvery, false, 2)
+	look(recoverEvery+2*sweepEvery, false, 3)
+	if got := w.announcements(); got[commit] != 1 || got[again] != 1 {
+		t.Errorf("announced is %v", got)
+	}
 }
 
 // The same errors have the same text in any order, because a changed text is logged. Thousands of runs may have an error.
