@@ -125,7 +125,7 @@ type ReplayDone struct {
 
 // Preview counts the events that a replay would deliver, among the events that were read in time.
 type Preview struct {
-	Matched  int64    `json:"matched"` // number of matching events
+	Matched  int64    `json:"matched"` // number of matching events, without those of forgotten keys
 	Read     int64    `json:"read"`    // number of events read
 	Complete bool     `json:"complete"`
 	First    []Tailed `json:"first"` // first matching events

@@ -600,6 +600,10 @@ func TestATriggerGetsAPastRangeAgain(t *testing.T) {
 	if len(shown.Replays) != 1 || shown.Replays[0].From != "-1h" || shown.Replays[0].To != "end" || shown.Replays[0].Rate != 3 || !slices.Equal(shown.Replays[0].Range, done.Range) {
 		t.Errorf("%+v", shown.Replays)
 	}
+	w.passKey("bot-4")
+	if dry := ask(`{"from":"beginning","dryRun":true}`); dry.Preview.Matched != 4 || dry.Preview.Read != 11 || len(dry.Preview.First) != 4 {
+		t.Errorf("without the events of a forgotten key there match %+v", dry.Preview)
+	}
 	if none := ask(`{"from":"end"}`); none.ID != "" || none.Records != 0 || len(none.Range) != 0 {
 		t.Errorf("of nothing there is %+v", none)
 	}
@@ -607,6 +611,19 @@ func TestATriggerGetsAPastRangeAgain(t *testing.T) {
 		wantProblem(t, w.post("/api/v1/triggers/tell-crm/replay", body), http.StatusBadRequest, api.InvalidRequest, says)
 	}
 	wantProblem(t, w.post("/api/v1/triggers/no/replay", `{"from":"0"}`), http.StatusNotFound, api.UnknownTrigger, `"no"`)
+}
+
+// passKey records that a key is forgotten up to the present end of the stream events.
+func (w *world) passKey(key string) {
+	w.Helper()
+	ends := must1(w.broker.Ends(w.Context(), tidemill.StreamEvents))(w)
+	id := must1(w.broker.TopicID(w.Context(), tidemill.StreamEvents))(w)
+	d := tidemill.KeyPassedData{Ends: map[string][]int64{tidemill.StreamEvents: make([]int64, len(ends))}, Topics: map[string]string{tidemill.StreamEvents: id}}
+	for _, e := range ends {
+		d.Ends[tidemill.StreamEvents][e.Partition] = e.Offset
+	}
+	v := broker.View{ID: key, Source: "/test", Type: tidemill.TypeKeyPassed, Subject: key, Data: must1(json.Marshal(d))(w), DataContentType: "application/json"}
+	must1(w.producer.Publish(w.Context(), tidemill.StreamCommands, &v))(w)
 }
 
 // sharedPrefix returns a first character that the ids of two letters have in common.

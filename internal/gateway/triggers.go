@@ -370,10 +370,15 @@ const (
 
 // previewReplay counts the events that a replay would deliver, until the time is up.
 func (g *Gateway) previewReplay(ctx context.Context, c *config.Config, t config.Trigger, ranges map[string][]tidemill.Range) (*api.Preview, *api.Problem) {
+	asked, problem := g.currentCommands(ctx)
+	if problem != nil {
+		return nil, problem
+	}
 	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.Look)
 	defer cancel()
 	p, err := newPreview(c, t, ranges)
 	if err == nil {
+		p.asked = asked
 		err = p.readRanges(ctx, g.opt.Broker)
 	}
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
@@ -382,9 +387,11 @@ func (g *Gateway) previewReplay(ctx context.Context, c *config.Config, t config.
 	return p.seen, nil
 }
 
-// replayPreview counts the events in some ranges that a trigger matches.
+// replayPreview counts the events in some ranges that a trigger matches. Events of forgotten keys do not count, because a
+// replay does not deliver them.
 type replayPreview struct {
 	ranges map[string][]tidemill.Range
+	asked  *commands.Follower
 	rules  map[string]*filter.Index // rules by stream: a condition applies only to the streams of its types
 	seen   *api.Preview
 	found  []int
@@ -415,8 +422,12 @@ func newPreview(c *config.Config, t config.Trigger, ranges map[string][]tidemill
 // readRanges reads the ranges one after the other until the time is up.
 func (p *replayPreview) readRanges(ctx context.Context, b *broker.Broker) error {
 	for _, stream := range slices.Sorted(maps.Keys(p.ranges)) {
+		id, err := b.TopicID(ctx, stream)
+		if err != nil {
+			return err
+		}
 		for _, r := range p.ranges[stream] {
-			if err := p.readRange(ctx, b, stream, r); err != nil {
+			if err := p.readRange(ctx, b, stream, r, commands.TopicID(id)); err != nil {
 				return err
 			}
 		}
@@ -425,16 +436,18 @@ func (p *replayPreview) readRanges(ctx context.Context, b *broker.Broker) error 
 	return nil
 }
 
-func (p *replayPreview) readRange(ctx context.Context, b *broker.Broker, stream string, r tidemill.Range) error {
+func (p *replayPreview) readRange(ctx context.Context, b *broker.Broker, stream string, r tidemill.Range, id commands.TopicID) error {
 	for at := r.From; at < r.To; {
 		from := broker.Position{Stream: stream, Partition: r.Partition, Offset: at}
+		var unknown error
 		next, err := b.Read(ctx, from, previewBytes, func(e *broker.Incoming) bool {
 			if e.Offset < r.To {
-				p.take(from, e)
+				from.Offset = e.Offset
+				unknown = p.take(ctx, from, e, id)
 			}
-			return e.Offset < r.To
+			return e.Offset < r.To && unknown == nil
 		})
-		if err != nil {
+		if err := cmp.Or(err, unknown); err != nil {
 			return err
 		}
 		if next == at {
@@ -445,19 +458,23 @@ func (p *replayPreview) readRange(ctx context.Context, b *broker.Broker, stream 
 	return nil
 }
 
-func (p *replayPreview) take(at broker.Position, e *broker.Incoming) {
+func (p *replayPreview) take(ctx context.Context, at broker.Position, e *broker.Incoming, id commands.TopicID) error {
 	p.seen.Read++
 	if e.Err != nil {
-		return
+		return nil
 	}
 	p.found = p.rules[at.Stream].Match(&e.View, p.found[:0])
 	if len(p.found) == 0 {
-		return
+		return nil
+	}
+	if passed, err := p.asked.EventPassed(ctx, &e.View, at, id); passed || err != nil {
+		return err
 	}
 	p.seen.Matched++
 	if len(p.seen.First) < previewFirst {
 		p.seen.First = append(p.seen.First, api.Tailed{Partition: at.Partition, Offset: e.Offset, Received: e.Time.UTC(), Event: json.RawMessage(broker.MarshalStructured(&e.View))})
 	}
+	return nil
 }
 
 func whenOf(w *config.When) api.When {

@@ -99,6 +99,12 @@ type Lives interface {
 	Topic(at broker.Position) string
 }
 
+// TopicID is the id of the topic of all events of a stream. It implements [Lives].
+type TopicID string
+
+// Topic returns the id.
+func (t TopicID) Topic(broker.Position) string { return string(t) }
+
 // Passed reports whether an event of a key is before the key's end, so that it is not delivered any
 // more. Events about the end itself are delivered. The error is one of the log of commands, or of Kafka.
 func (f *Follower) Passed(ctx context.Context, key, typ string, at broker.Position, lives Lives) (bool, error) {
@@ -106,6 +112,15 @@ func (f *Follower) Passed(ctx context.Context, key, typ string, at broker.Positi
 		return false, nil
 	}
 	return f.ends.passed(ctx, key, at, lives)
+}
+
+// EventPassed is Passed for an event, which its subject or its partitionkey may end.
+func (f *Follower) EventPassed(ctx context.Context, v *broker.View, at broker.Position, lives Lives) (passed bool, err error) {
+	passed, err = f.Passed(ctx, v.Subject, v.Type, at, lives)
+	if !passed && err == nil && string(v.Key) != v.Subject { // the record's key is the partitionkey, if there is one
+		passed, err = f.Passed(ctx, string(v.Key), v.Type, at, lives)
+	}
+	return passed, err
 }
 
 // read copies the parts of an event that the fold needs.

@@ -56,12 +56,22 @@ func (p *partition) queueEndNote(i *item) {
 func (p *partition) cutAt(now millis, force bool) int {
 	end := 0
 	crowded := p.crowded()
-	for at, s := range p.window {
+	for at, s := range p.cuttable() {
 		if p.ripe(s, now) || force || crowded && at <= len(p.window)/2 {
 			end = at + 1
 		}
 	}
 	return end
+}
+
+// cuttable returns the batches that a cut may park. No cut passes an item that cannot be parked and has not ended.
+func (p *partition) cuttable() []*sourceBatch {
+	for n, s := range p.window {
+		if s.unfit > 0 {
+			return p.window[:n]
+		}
+	}
+	return p.window
 }
 
 // ripe reports whether a batch has to be parked now. An item that must be parked waits
@@ -113,9 +123,6 @@ func (p *partition) planRewrites(w *partitionWrite, room *allowance) {
 // An attempt under way then ends a parked item.
 func (p *partition) planCut(w *partitionWrite, slabs int, now millis, room *allowance) {
 	for _, s := range p.window[:slabs] {
-		if s.unfit > 0 {
-			break
-		}
 		if s.open > 0 {
 			if len(w.batches) > 0 && (room.records < len(s.items) || room.bytes < s.bytes) {
 				break

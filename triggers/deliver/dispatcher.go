@@ -45,6 +45,7 @@ type Dispatcher struct {
 	mu          retry.Mutex
 	plans       map[string]*plan
 	config      *config.Config
+	since       map[string]time.Time // time since which each trigger of the config is known
 	pipelines   map[string]*pipeline
 	faults      map[string]error         // reason why each stream is not served
 	firstUnread int64                    // first command that was not yet checked for streams without a pipeline
@@ -133,7 +134,13 @@ func (d *Dispatcher) Apply(ctx context.Context, c *config.Config) error {
 			d.removed[s.Name] = s
 		}
 	}
-	d.config, d.plans = c, plans
+	since := make(map[string]time.Time, len(c.Triggers))
+	for _, t := range c.Triggers {
+		if since[t.Name] = d.since[t.Name]; since[t.Name].IsZero() {
+			since[t.Name] = time.Now()
+		}
+	}
+	d.config, d.plans, d.since = c, plans, since
 	d.replies.config.Store(c)
 	d.replies.takers.Store(keys.NewTakers(c))
 	dismissed := d.aim(targets)
@@ -160,7 +167,7 @@ func (d *Dispatcher) settingsOf(stream string) *triggerSettings {
 	if p == nil {
 		p = deserted()
 	}
-	return &triggerSettings{plan: p, triggers: byName(d.config), paused: func(trigger string) bool { return now.TriggerPaused(trigger) || d.missing.has(trigger) },
+	return &triggerSettings{plan: p, triggers: byName(d.config), since: d.since, paused: func(trigger string) bool { return now.TriggerPaused(trigger) || d.missing.has(trigger) },
 		open: func(trigger string) bool { return d.senderOf(trigger).isOpen() }}
 }
 

@@ -14,7 +14,7 @@ import (
 // forget makes Kafka forget the group of the stream events.
 func (w *install) forget() {
 	w.Helper()
-	client := kafka.Client{Addr: kafka.TCP(w.servers.Kafka())}
+	client := kafka.Client{Addr: kafka.TCP(w.kafka)}
 	name := w.names.Group(tidemill.TriggersGroup(tidemill.StreamEvents))
 	w.waitFor("the group is deleted", func() bool {
 		res, err := client.DeleteGroups(w.ctx, &kafka.DeleteGroupsRequest{GroupIDs: []string{name}})
@@ -25,7 +25,7 @@ func (w *install) forget() {
 // forgetMarks makes Kafka forget the group's marks alone.
 func (w *install) forgetMarks(partitions int) {
 	w.Helper()
-	client := kafka.Client{Addr: kafka.TCP(w.servers.Kafka())}
+	client := kafka.Client{Addr: kafka.TCP(w.kafka)}
 	topic := w.names.Topic(tidemill.Parked(tidemill.StreamEvents))
 	all := make([]int, partitions)
 	for n := range all {
@@ -70,15 +70,20 @@ func testForgotten(w *install, forget func()) *sink {
 func TestAForgottenDispatcherContinues(t *testing.T) {
 	t.Parallel()
 	w := newInstall(t, 2)
+	testContinues(w, w.forget)
+}
+
+func testContinues(w *install, forget func()) {
+	w.Helper()
 	to := testForgotten(w, func() {
 		w.refreshGroups()
-		w.forget()
+		forget()
 	})
 	if n := to.attempts(); n != 55 {
-		t.Errorf("%d attempts were made, want one for each of 55 events", n)
+		w.Errorf("%d attempts were made, want one for each of 55 events", n)
 	}
 	if letters := w.letters(); len(letters) > 0 {
-		t.Errorf("there are %d dead letters: %+v", len(letters), letters[0])
+		w.Errorf("there are %d dead letters: %+v", len(letters), letters[0])
 	}
 }
 
@@ -87,14 +92,19 @@ func TestAForgottenDispatcherContinues(t *testing.T) {
 func TestAForgottenDispatcherMissesNothing(t *testing.T) {
 	t.Parallel()
 	w := newInstall(t, 2)
-	testForgotten(w, w.forget)
+	testMissesNothing(w, w.forget)
+}
+
+func testMissesNothing(w *install, forget func()) {
+	w.Helper()
+	testForgotten(w, forget)
 	for _, l := range w.letters() {
 		if !strings.Contains(l.Reason, "was forgotten by Kafka") {
-			t.Errorf("the letter is %+v", l)
+			w.Errorf("the letter is %+v", l)
 		}
 	}
 	if n := len(w.letters()); n != 2 {
-		t.Errorf("there are %d dead letters, want one of each partition", n)
+		w.Errorf("there are %d dead letters, want one of each partition", n)
 	}
 }
 

@@ -29,8 +29,9 @@ const maxWait = 5 * time.Minute
 // install has a Kafka with Tidemill's streams, dispatchers and subscribers.
 type install struct {
 	testing.TB
-	servers *embedded.Servers
+	servers *embedded.Servers // nil if the Kafka is another one
 	options embedded.Options
+	kafka   string // address of the Kafka
 	names   tidemill.Names
 	b       *broker.Broker
 	p       *broker.Producer
@@ -44,6 +45,15 @@ type install struct {
 
 func newInstall(t testing.TB, partitions int) *install {
 	t.Helper()
+	w := installOf(t)
+	w.serve()
+	t.Cleanup(func() { _ = w.servers.Close() })
+	return w.begin(partitions)
+}
+
+// installOf returns an install without a Kafka.
+func installOf(t testing.TB) *install {
+	t.Helper()
 	w := &install{TB: t, options: embedded.Options{Dir: t.TempDir()}, config: config.Default(), session: 6 * time.Second} // a busy machine loses a shorter session
 	var cancel context.CancelFunc
 	w.ctx, cancel = context.WithTimeout(context.Background(), maxWait)
@@ -52,8 +62,12 @@ func newInstall(t testing.TB, partitions int) *install {
 	if os.Getenv("DELIVER_LOG") != "" {
 		w.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	w.serve()
-	t.Cleanup(func() { _ = w.servers.Close() })
+	return w
+}
+
+// begin connects to the Kafka and makes the streams.
+func (w *install) begin(partitions int) *install {
+	w.Helper()
 	var err error
 	w.names, err = w.config.Names()
 	w.must(err)
@@ -66,7 +80,7 @@ func newInstall(t testing.TB, partitions int) *install {
 	w.ensure()
 	w.p, err = w.b.Producer(broker.ProducerOptions{})
 	w.must(err)
-	t.Cleanup(func() { _ = w.p.Close(context.Background()) })
+	w.Cleanup(func() { _ = w.p.Close(context.Background()) })
 	return w
 }
 
@@ -83,11 +97,12 @@ func (w *install) serve() {
 	w.servers, err = embedded.Start(w.ctx, w.options)
 	w.must(err)
 	w.options.Kafka, w.options.Redis = w.servers.Kafka(), w.servers.Redis()
+	w.kafka = w.servers.Kafka()
 }
 
 func (w *install) dial() *broker.Broker {
 	w.Helper()
-	b, err := broker.Open(w.ctx, broker.Options{Addr: w.servers.Kafka(), Names: w.names, Logger: w.log})
+	b, err := broker.Open(w.ctx, broker.Options{Addr: w.kafka, Names: w.names, Logger: w.log})
 	w.must(err)
 	w.Cleanup(func() { _ = b.Close() })
 	return b

@@ -22,8 +22,20 @@ type plan struct {
 type triggerSettings struct {
 	plan     *plan
 	triggers map[string]*config.Trigger // all triggers, whatever they read
+	since    map[string]time.Time       // time since which this process knows each trigger
 	paused   func(trigger string) bool
 	open     func(trigger string) bool // whether the trigger's circuit is open; nil if no circuit is
+}
+
+// knownSince returns the time since which this process knows all triggers of the stream that have not begun yet; the
+// zero time if all have begun.
+func (t *triggerSettings) knownSince(begun map[string]int64) (since time.Time) {
+	for _, name := range t.plan.triggers {
+		if _, has := begun[name]; !has && (since.IsZero() || t.since[name].Before(since)) {
+			since = t.since[name]
+		}
+	}
+	return since
 }
 
 // stateOf returns the settings of one trigger.
@@ -405,7 +417,8 @@ func (p *partition) deadline(now millis) millis {
 	if len(p.settled) > 0 || len(p.rewrites) > 0 || len(p.renewals) > 0 {
 		next = min(next, p.tidy.add(p.bounds.collect))
 	}
-	for _, s := range p.window {
+	able := p.cuttable() // a transaction would write nothing for the other batches
+	for _, s := range able {
 		if s.open > 0 {
 			next = min(next, s.born.add(p.bounds.patience))
 		}
@@ -416,7 +429,7 @@ func (p *partition) deadline(now millis) millis {
 	switch {
 	case p.skewing(now):
 		next = min(next, p.skewed)
-	case p.wanted != nil, p.replayed != nil, p.needsRewrite(now), p.crowded():
+	case p.wanted != nil, p.replayed != nil, p.needsRewrite(now), p.crowded() && len(able) > 0:
 		next = now
 	}
 	return next

@@ -97,6 +97,53 @@ func TestAnEventThatCannotBeParkedIsPutOff(t *testing.T) {
 	}
 }
 
+// No transaction is due for an event that cannot be parked and whose dead letter is put off, nor for the events after it.
+// Otherwise there would be one every few milliseconds until the dead letter is written.
+func TestAnEventThatIsPutOffNeedsNoTransaction(t *testing.T) {
+	t.Parallel()
+	p, now, end := lonePartition(config.Forever), millis(1_700_000_000_000), int64(0)
+	p.bounds.event, p.bounds.window = 1000, 2
+	transact := func(batches int) {
+		t.Helper()
+		if due := p.deadline(now); due > now {
+			t.Fatalf("the next transaction is due in %d ms", due-now)
+		}
+		w := p.plan(newAllowance(), now, false)
+		if w == nil || len(w.batches) != batches {
+			t.Fatalf("it writes %+v, want %d batches", w, batches)
+		}
+		begunAt := end
+		for n := range w.parks {
+			w.parks[n].at = end + int64(n) + 1
+		}
+		end += int64(len(w.parks)) + 1
+		p.commit(w, begunAt, end, now)
+	}
+	transact(0) // writes where the trigger begins
+	for offset, size := range []int{1, 2000, 1, 1} {
+		p.acceptBatch(&sourceBatch{next: int64(offset) + 1, end: func(int) {},
+			events: []broker.Incoming{{Offset: int64(offset), View: broker.View{ID: "x", Data: make([]byte, size)}}}}, now)
+	}
+	large := p.handOut()[1]
+	if !p.start(large, now) {
+		t.Fatal("the large event does not get its dead letter")
+	}
+	p.postponed(large, lookAgain, now)
+	again := large.due
+	now = now.add(p.bounds.patience)
+	transact(1)
+	if due := p.deadline(now); due != again || !p.crowded() {
+		t.Errorf("the next transaction is due in %d ms, want %d; %d events are in memory", due-now, again-now, p.events)
+	}
+	now = again
+	p.wake(now)
+	if out := p.handOut(); len(out) != 1 || !p.start(out[0], now) {
+		t.Fatalf("%d items are sent again", len(out))
+	}
+	p.reportEnd(large, now)
+	transact(2)
+}
+
 // A dead letter that is too large for the stream is written without its event. A dead
 // letter shows the subscriber without its secrets.
 func TestALetterThatIsTooLarge(t *testing.T) {

@@ -52,7 +52,39 @@ func (pl *pipeline) assigned(ctx context.Context, at []broker.Position) ([]broke
 			pl.awaitParkedPartition(f.p)
 		}
 	}
-	return r.finish(at, ends), nil
+	starts, err := r.starts(ctx, ends)
+	if err != nil {
+		return nil, err
+	}
+	return r.finish(at, starts), nil
+}
+
+// starts returns where the triggers begin that are new to their partition. A partition may have had no owner for a while,
+// and a trigger gets the events of that time, as those of other partitions, since this process knows it.
+func (r *rebuild) starts(ctx context.Context, ends []broker.Position) ([]broker.Position, error) {
+	starts, asked := slices.Clone(ends), map[time.Time][]broker.Position{}
+	for n := range starts {
+		f := r.folds[starts[n].Partition]
+		if f == nil || f.begun == none {
+			continue
+		}
+		since := f.p.settings.knownSince(f.p.begun.From)
+		if since.IsZero() {
+			continue
+		}
+		if asked[since] == nil {
+			var err error
+			if asked[since], err = r.l.d.o.Broker.Places(ctx, r.l.stream.Name, broker.Since(since)); err != nil {
+				return nil, err
+			}
+		}
+		for _, p := range asked[since] {
+			if p.Partition == starts[n].Partition {
+				starts[n].Offset = min(starts[n].Offset, p.Offset)
+			}
+		}
+	}
+	return starts, nil
 }
 
 // endOf returns the end of a partition, in the life of the stream that the position belongs to.
@@ -87,6 +119,8 @@ func (r *rebuild) read(ctx context.Context, marks []broker.Position) error {
 	return err
 }
 
+const gone = "the parked events are gone: they have expired, because no dispatcher served the triggers for longer than the retention; or they were delivered and Kafka forgot that, and then another dead letter of the group says so"
+
 // checkStarts returns where to read the logs, and writes a dead letter if a parked log has
 // expired while some of it was still needed. That happens if no dispatcher runs for longer
 // than the retention.
@@ -97,7 +131,7 @@ func (r *rebuild) checkStarts(ctx context.Context, marks []broker.Position) ([]b
 	}
 	from, lost := readFrom(marks, starts)
 	for _, f := range lost {
-		_, err := r.l.d.deadLetters.gap(ctx, f, endOf(starts, f)-1, r.l.group, "the parked events have expired before they were delivered: no dispatcher served the triggers for longer than the retention")
+		_, err := r.l.d.deadLetters.gap(ctx, f, endOf(starts, f)-1, r.l.group, gone)
 		if err != nil {
 			return nil, err
 		}

@@ -32,12 +32,13 @@ type rangeReplay struct {
 	missing  int64 // records of streams that no longer exist
 	reported bool  // whether its end has been reported; used by run only
 
-	mu     sync.Mutex
-	lanes  map[string]*pipeline // pipelines of each stream; they only hold settings and assignments
-	shards map[address]*assignment
-	ours   map[address]bool // our partitions, also those without assignment
-	queue  fifo             // items to be sent when there is room
-	pace   *bucket
+	mu      sync.Mutex
+	lanes   map[string]*pipeline // pipelines of each stream; they only hold settings and assignments
+	shards  map[address]*assignment
+	ours    map[address]bool  // our partitions, also those without assignment
+	skipped map[address]int64 // offsets below which all lost offsets are counted
+	queue   fifo              // items to be sent when there is room
+	pace    *bucket
 
 	wake    chan struct{}
 	joined  chan struct{} // closed when c is set
@@ -69,7 +70,7 @@ func IsOfEndedReplay(group string, now *commands.State) bool {
 // newRangeReplay returns a replay that has not started.
 func newRangeReplay(d *Dispatcher, act tidemill.Replay, terms map[string]*triggerSettings) *rangeReplay {
 	r := &rangeReplay{d: d, act: act, of: map[address]tidemill.Range{}, lanes: map[string]*pipeline{}, shards: map[address]*assignment{}, ours: map[address]bool{},
-		pace: newBucket(0), wake: make(chan struct{}, 1), joined: make(chan struct{}), left: make(chan struct{})}
+		skipped: map[address]int64{}, pace: newBucket(0), wake: make(chan struct{}, 1), joined: make(chan struct{}), left: make(chan struct{})}
 	r.act.Streams = map[string][]tidemill.Range{}
 	r.life, r.stop = context.WithCancel(context.Background())
 	for stream, all := range act.Streams {

@@ -31,10 +31,7 @@ func (r *rangeReplay) assigned(ctx context.Context, at []broker.Position) ([]bro
 			}
 			starts[p.Stream] = all
 		}
-		on := rangeStartOf(of, p.Offset, endOf(starts[p.Stream], p))
-		if at[n].Offset = on.from; on.lost > 0 {
-			r.skip(at[n], on.lost)
-		}
+		at[n].Offset = r.startOf(of, p, endOf(starts[p.Stream], p))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -46,6 +43,19 @@ func (r *rangeReplay) assigned(ctx context.Context, at []broker.Position) ([]bro
 	}
 	r.computeShare()
 	return at, nil
+}
+
+// startOf returns where to read a partition from, and counts the offsets that the log has no longer. The group may ask
+// again before it has committed that place, so the place is kept: an offset counts once.
+func (r *rangeReplay) startOf(of tidemill.Range, p broker.Position, start int64) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	on := rangeStartOf(of, max(p.Offset, r.skipped[addressOf(p)]), start)
+	if p.Offset = on.from; on.lost > 0 {
+		r.skipped[addressOf(p)] = on.from
+		r.skip(p, on.lost)
+	}
+	return on.from
 }
 
 // skip counts a part of the range that can no longer be read.
@@ -266,7 +276,7 @@ func (d *Dispatcher) matchedIn(ctx context.Context, act tidemill.Replay, plans m
 					return
 				}
 				at := broker.Position{Stream: stream, Partition: one.Partition, Offset: in.Offset}
-				passed, err := d.keyPassed(ctx, &in.View, at, topicID(id))
+				passed, err := d.commands.EventPassed(ctx, &in.View, at, commands.TopicID(id))
 				switch {
 				case err != nil:
 					unknown = err
@@ -283,12 +293,6 @@ func (d *Dispatcher) matchedIn(ctx context.Context, act tidemill.Replay, plans m
 	}
 	return n, forgotten, nil
 }
-
-// topicID is the id of the topic of all events of a stream.
-type topicID string
-
-// Topic returns the id.
-func (t topicID) Topic(broker.Position) string { return string(t) }
 
 // letterMargin is how much the clocks of a gateway and of Kafka may differ.
 const letterMargin = 5 * time.Minute

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
@@ -368,6 +370,30 @@ func TestPassOver(t *testing.T) {
 			t.Errorf("%s: %+v, not %+v", name, got, c.want)
 		}
 	}
+}
+
+// The group asks again where to read a partition until it has committed an offset. Each lost offset counts once.
+func TestLostOffsetsOfARangeCountOnce(t *testing.T) {
+	t.Parallel()
+	w := newInstall(t, 1)
+	to := newSink(t, nil)
+	w.trigger("a", to.url, nil)
+	d := w.open()
+	w.publish(20, 1)
+	w.waitFor("all have come", func() bool { return to.count() == 20 && w.committed() })
+	act := tidemill.Replay{ID: "r", Trigger: "a", Streams: w.past(2)}
+	d.mu.Lock()
+	r := newRangeReplay(d, act, d.rangeTerms(act))
+	d.mu.Unlock()
+	for _, c := range []struct{ cut, committed, from, lost int64 }{{5, 0, 5, 3}, {5, 0, 5, 3}, {8, 0, 8, 6}, {8, 10, 10, 6}, {15, 10, 15, 11}, {15, 10, 15, 11}} {
+		w.must(w.b.DeleteBelow(w.ctx, []broker.Position{{Stream: tidemill.StreamEvents, Offset: c.cut}}))
+		at, err := r.assigned(w.ctx, []broker.Position{{Stream: tidemill.StreamEvents, Offset: c.committed}})
+		w.must(err)
+		if lost := testutil.ToFloat64(d.counts.unread.WithLabelValues("a")); at[0].Offset != c.from || lost != float64(c.lost) {
+			t.Errorf("%+v: it is read from offset %d, and %v offsets are lost", c, at[0].Offset, lost)
+		}
+	}
+	w.must(r.close(w.ctx))
 }
 
 func TestTheLiveGoOnBesideAReplay(t *testing.T) {

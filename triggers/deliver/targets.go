@@ -17,7 +17,6 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/network"
 	"tidemill.dev/config"
-	"tidemill.dev/triggers/commands"
 	"tidemill.dev/triggers/deadletters"
 )
 
@@ -241,16 +240,7 @@ func (d *Dispatcher) passed(i *item) (passed bool, err error) {
 	}
 	home := i.part.home
 	at := broker.Position{Stream: i.part.stream, Partition: i.part.number, Offset: i.ref.source}
-	return d.keyPassed(home.ctx, &i.event.view, at, home.pipeline)
-}
-
-// keyPassed is passed for an event at a place of its stream.
-func (d *Dispatcher) keyPassed(ctx context.Context, v *broker.View, at broker.Position, lives commands.Lives) (passed bool, err error) {
-	passed, err = d.commands.Passed(ctx, v.Subject, v.Type, at, lives)
-	if !passed && err == nil && string(v.Key) != v.Subject { // the record's key is the partitionkey, if there is one
-		passed, err = d.commands.Passed(ctx, string(v.Key), v.Type, at, lives)
-	}
-	return passed, err
+	return d.commands.EventPassed(home.ctx, &i.event.view, at, home.pipeline)
 }
 
 // Topic returns the id that the stream's topic had at an offset; empty if it is not known.

@@ -11,8 +11,12 @@ import (
 // Records that no rebuild reads are deleted, and the next owner begins where the log begins.
 func TestRecordsBelowTheMarkAreDeleted(t *testing.T) {
 	t.Parallel()
-	w := newInstall(t, 1)
-	to := newSink(t, func(_ string, try int) int {
+	testTrim(newInstall(t, 1))
+}
+
+func testTrim(w *install) {
+	w.Helper()
+	to := newSink(w, func(_ string, try int) int {
 		if try == 1 {
 			return 503
 		}
@@ -30,7 +34,7 @@ func TestRecordsBelowTheMarkAreDeleted(t *testing.T) {
 	turn := func() {
 		var denied bool
 		if marks, denied = l.trim(marks); denied {
-			t.Fatal("it may not delete")
+			w.Fatal("it may not delete")
 		}
 	}
 	turn()
@@ -48,13 +52,13 @@ func TestRecordsBelowTheMarkAreDeleted(t *testing.T) {
 	old := marks[0].Offset
 	turn()
 	if got := start(); got != old {
-		t.Errorf("the log begins at %d, want the mark %d of the turn before", got, old)
+		w.Errorf("the log begins at %d, want the mark %d of the turn before", got, old)
 	}
 	w.close(d)
 	w.publish(1, 1)
 	w.open()
 	w.waitFor("the next owner delivers", func() bool { return to.count() == 41 })
 	if n := len(w.letters()); n != 0 {
-		t.Errorf("%d dead letters", n)
+		w.Errorf("%d dead letters", n)
 	}
 }
