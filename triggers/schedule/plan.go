@@ -144,10 +144,10 @@ func (p *plan) replace(q *inputs, e *entry, st state) {
 	if st.Pass != nil {
 		until = st.Pass.Until
 	}
-	fresh := begun(&e.Schedule, later(until, st.Through)) // another controller's clock may have been ahead
 	if sent, ok := p.states[e.Name]; ok {
 		st = sent
 	}
+	fresh := begun(&e.Schedule, later(until, st.Last)) // another controller's clock may have been ahead
 	fresh.Last = st.Last
 	p.states[e.Name] = fresh
 	p.awake(e.wake(fresh, q.now))

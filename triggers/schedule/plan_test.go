@@ -342,6 +342,27 @@ func TestAScheduleThatChangesWithAClockThatIsBehind(t *testing.T) {
 	}
 }
 
+// A controller whose clock is a day ahead skips the ticks of that day. So none of them was sent, and the new definition has its
+// ticks from the change on. It begins later only after ticks that were sent too early.
+func TestAScheduleThatChangesAfterAClockThatWasAhead(t *testing.T) {
+	t.Parallel()
+	d := newDesktop(t, config.Schedule{Name: "s", Cron: "0 * * * *"})
+	steps := func(all ...step) {
+		t.Helper()
+		for _, s := range all {
+			if got := d.runAt(s.now); got != s.want {
+				t.Errorf("at %s: %q, want %q", s.now, got, s.want)
+			}
+		}
+	}
+	steps(step{"2026-06-01 12:30:00", ""}, step{"2026-06-01 13:00:00", "13:00"}, step{"2026-06-02 12:40:00", ""})
+	d.setConfig(config.Schedule{Name: "s", Cron: "*/20 * * * *"})
+	steps(step{"2026-06-01 13:10:00", ""}, step{"2026-06-01 13:20:00", "13:20"}, step{"2026-06-01 13:40:00", "13:40"})
+	steps(step{"2026-06-01 16:00:00", "16:00(6)"})
+	d.setConfig(config.Schedule{Name: "s", Cron: "*/30 * * * *"})
+	steps(step{"2026-06-01 14:10:00", ""}, step{"2026-06-01 16:00:30", ""}, step{"2026-06-01 16:30:00", "16:30"})
+}
+
 func TestAChangedSpread(t *testing.T) {
 	t.Parallel()
 	s, early, late := spreadSchedule(t, config.MissedSkip)
