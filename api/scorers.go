@@ -132,8 +132,8 @@ type Rescored struct {
 	Unscored int64             `json:"unscored"`          // events that no model could score
 	Deleted  int64             `json:"deleted,omitempty"` // records that retention deleted before they were read
 	Reasons  map[string]string `json:"reasons"`           // reasons for some of the events without a score, by position
-	// Since is the time of the first event that is there, in the answer to a new request that asks for earlier ones. Retention has
-	// deleted those. It is the latest time of all partitions; nil if none is deleted.
+	// Since is the time of the first event that is there, in the answer to a new request that asks for earlier ones. Retention may
+	// have deleted such events. It is the latest time of all partitions; nil if none is deleted.
 	Since *time.Time `json:"since,omitempty"`
 }
 

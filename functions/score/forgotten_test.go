@@ -62,9 +62,13 @@ func testForgotten(w *world, latest bool, forget func()) {
 	w.poll("the scorer reads", func() bool { return len(p.s.session.c.Positions()) == w.partitions })
 	w.publish(batchOf(0, 20, 2)...)
 	w.wantOnce(20, p)
+	w.refreshGroups()
 	forget()
 	w.publish(batchOf(20, 5, 2)...)
 	w.wantOnce(25, w.open(c))
+	if letters := w.outputs(tidemill.StreamDeadLetters); len(letters) > 0 {
+		w.Errorf("there are %d dead letters", len(letters))
+	}
 }
 
 // A scorer that had no process for longer than Kafka keeps offsets continues where it was. It scores
@@ -74,13 +78,7 @@ func TestAForgottenScorerContinues(t *testing.T) {
 	for name, latest := range map[string]bool{"earliest": false, "latest": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, 2)
-			testForgotten(w, latest, func() {
-				w.refreshGroups()
-				w.forget()
-			})
-			if letters := w.outputs(tidemill.StreamDeadLetters); len(letters) > 0 {
-				t.Errorf("there are %d dead letters", len(letters))
-			}
+			testForgotten(w, latest, w.forget)
 		})
 	}
 }

@@ -2,6 +2,7 @@ package score
 
 import (
 	"container/heap"
+	"log/slog"
 	"strings"
 	"sync"
 
@@ -45,6 +46,7 @@ type heldIndex struct {
 	passed   int64            // the group's offset, or a lower one
 	end      int64            // end of the parked partition, as far as it is known
 	patience int              // length of the log when a renewal was last not possible
+	pinned   string           // model that was last logged because its events cannot be parked again
 	owed     []int64          // places of returned events that no record lists yet
 	fold     *heldFold        // set during a rebuild
 }
@@ -55,6 +57,7 @@ type heldOptions struct {
 	Kept  int // bytes of recently parked events
 	Read  int // bytes that are read at once, and kept until the next read
 	Renew parked.Renewal
+	Log   *slog.Logger
 }
 
 func (o heldOptions) withDefaults() heldOptions {
@@ -69,6 +72,9 @@ func (o heldOptions) withDefaults() heldOptions {
 	}
 	if o.Renew == (parked.Renewal{}) {
 		o.Renew = parked.Renewal{Least: 8 << 10, Share: 4}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return o
 }

@@ -328,6 +328,9 @@ func (h *heldIndex) modelToRenew(ctx context.Context) (k *heldModel, events []*h
 			e, err = h.fetch(ctx, r)
 		}
 		if e == nil || e.err != nil || err != nil || size > parked.RenewBytes {
+			if size > parked.RenewBytes {
+				h.warnPinned(k.name, len(refs))
+			}
 			h.notNow(events)
 			return nil, nil, err
 		}
@@ -348,6 +351,18 @@ func (h *heldIndex) notNow(events []*heldEvent) {
 	h.patience = h.length()
 }
 
+// warnPinned logs that the events of a model cannot be parked again, because they are too many or too large for one
+// transaction.
+func (h *heldIndex) warnPinned(model string, events int) {
+	if h.pinned == model {
+		return // it is known
+	}
+	h.pinned = model
+	h.o.Log.Warn("scorer: too many events wait for a model to park them again; they become dead letters after the retention",
+		"stream", h.stream, "partition", h.partition, "model", model, "events", events,
+		"next", "tidemill scorers has the reason in the last error; repair the model or promote another version")
+}
+
 // length returns the length of the log that a rebuild reads.
 func (h *heldIndex) length() int { return int(h.end - h.needed.Low(h.end)) }
 
@@ -364,11 +379,16 @@ func (h *heldIndex) oldest() (*heldModel, []parked.Ref) {
 		if k.first.Order != low {
 			continue // if it is none of them, the first event has been taken
 		}
-		refs := []parked.Ref{k.first}
-		if len(k.fresh) == 0 && k.later.Len() < parked.RenewRecords {
-			k.later.Each(func(r parked.Ref) { refs = append(refs, r) })
+		if k.later.Len() >= parked.RenewRecords {
+			h.warnPinned(k.name, k.later.Len()+1)
+			break
 		}
-		if len(refs) <= k.later.Len() || slices.ContainsFunc(refs, func(r parked.Ref) bool { return r.Copy>>16 == math.MaxUint16 }) {
+		if len(k.fresh) > 0 {
+			break // these are newer, and are about to be parked first
+		}
+		refs := []parked.Ref{k.first}
+		k.later.Each(func(r parked.Ref) { refs = append(refs, r) })
+		if slices.ContainsFunc(refs, func(r parked.Ref) bool { return r.Copy>>16 == math.MaxUint16 }) {
 			break
 		}
 		return k, refs

@@ -1,10 +1,13 @@
 package score
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
+	"strings"
 	"testing"
 
 	"tidemill.dev/broker"
@@ -159,6 +162,43 @@ func returnAll(t *testing.T, h *heldIndex, to *numbered) {
 			t.Fatal(err)
 		}
 		h.committed(0)
+	}
+}
+
+// Events are not parked again after newer ones of their model, or if they are too many for one transaction. The latter is logged.
+func TestSomeEventsAreNotParkedAgain(t *testing.T) {
+	v := broker.View{ID: "1", Source: "/x", Type: "t"}
+	due := parked.Renewal{Least: 1, Share: 1}
+	var to numbered
+	h := openHeld(nil, parkedStream, 0, heldOptions{Renew: due})
+	if err := h.parkEvent(t.Context(), &to, "a", &v, 0); err != nil {
+		t.Fatal(err)
+	}
+	newer := h.hold("a", "a", &v, 1, 0)
+	h.end = 10
+	if again, err := h.renew(t.Context()); len(again) > 0 || err != nil {
+		t.Errorf("before a newer one is parked: %d events, %v", len(again), err)
+	}
+	h.placed(newer, 10)
+	if again, err := h.renew(t.Context()); len(again) != 2 || again[0].old.offset != 0 || again[1].old.offset != 1 || err != nil {
+		t.Errorf("after a newer one was parked: %v, %v", again, err)
+	}
+
+	var log bytes.Buffer
+	h = openHeld(nil, parkedStream, 0, heldOptions{Kept: 1, Renew: due, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	for i := range int64(parked.RenewRecords + 1) {
+		if err := h.parkEvent(t.Context(), &to, "a", &v, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.end *= 2
+	for range 2 {
+		if again, err := h.renew(t.Context()); len(again) > 0 || err != nil {
+			t.Errorf("of too many: %d events, %v", len(again), err)
+		}
+	}
+	if n := strings.Count(log.String(), "model=a events=4097 "); n != 1 {
+		t.Errorf("it was logged %d times: %s", n, log.String())
 	}
 }
 

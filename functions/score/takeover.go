@@ -108,7 +108,7 @@ func (s *session) rebuild(ctx context.Context, at []broker.Position, notes []off
 	for i, t := range all {
 		t.offset = at[i].Offset
 		o := s.o.held
-		o.Model = s.conf.Model
+		o.Model, o.Log = s.conf.Model, s.log
 		t.held = openHeld(s.o.Broker, tidemill.ScorerParked(s.conf.Name), t.partition, o)
 		if err := t.held.rebuild(ctx, notes[i].mark, t.offset); err != nil {
 			return err

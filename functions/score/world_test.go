@@ -1,6 +1,7 @@
 package score
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -35,6 +36,7 @@ const (
 // world is a laptop's Kafka and Redis, a folder of models, and a ledger.
 type world struct {
 	testing.TB
+	install    string // name of the install; empty means prod
 	names      tidemill.Names
 	kafka      string
 	redis      string
@@ -72,7 +74,7 @@ func newSeparateWorld(t testing.TB) *world {
 func (w *world) connect() {
 	w.Helper()
 	var err error
-	w.names, err = tidemill.NewNames("prod")
+	w.names, err = tidemill.NewNames(cmp.Or(w.install, "prod"))
 	w.must(err)
 	w.b, err = broker.Open(w.Context(), broker.Options{Addr: w.kafka, Names: w.names})
 	w.must(err)

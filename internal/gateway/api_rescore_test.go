@@ -75,7 +75,7 @@ func TestAStreamIsScoredOnceMore(t *testing.T) {
 	for _, deleted := range []int64{0, 2} {
 		ends[0].Offset = deleted
 		w.must(w.broker.DeleteBelow(t.Context(), ends))
-		for from, earlier := range map[string]bool{"beginning": false, "0": true, "-1h": true, "end": false} {
+		for from, earlier := range map[string]bool{"beginning": false, "0": true, "1": true, "2": false, "-1h": true, "end": false} {
 			tell(`{"from": "` + from + `", "toStream": "events"}`)
 			if (done.Since == nil) == (earlier && deleted > 0) {
 				t.Errorf("from %s, after retention has deleted %d events: %+v", from, deleted, done)

@@ -31,7 +31,7 @@ type commandState struct {
 func (g *Gateway) openDesk() {
 	d := &g.desk
 	d.acts.open = func(ctx context.Context) (*commands.Follower, error) {
-		return commands.Follow(ctx, g.opt.Broker, g.log)
+		return commands.FollowKeys(ctx, g.opt.Broker, g.log)
 	}
 	d.acts.close = func(ctx context.Context, f *commands.Follower) error { return f.Close(ctx) }
 	d.book.open = func(ctx context.Context) (*deadletters.Book, error) {

@@ -298,8 +298,8 @@ func (g *Gateway) keptSince(ctx context.Context, stream, from string) (since tim
 	}
 	starts, err := g.opt.Broker.Places(ctx, stream, broker.Earliest())
 	for i := range min(len(at), len(starts)) {
-		if starts[i].Offset == 0 || at[i].Offset > starts[i].Offset {
-			continue
+		if starts[i].Offset == 0 || at[i].Offset > starts[i].Offset || start == broker.AtOffset(starts[i].Offset) {
+			continue // all of the range is there
 		}
 		if _, err := g.opt.Broker.Read(ctx, starts[i], 1, func(e *broker.Incoming) bool {
 			if e.Time.After(since) {

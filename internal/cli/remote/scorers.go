@@ -437,7 +437,7 @@ func tellRescored(w io.Writer, all *api.Rescored) error {
 	}
 	fmt.Fprintf(w, "; the answers come from source …/rescore/%s\n", show.Harmless(all.ID))
 	if all.Since != nil {
-		fmt.Fprintf(w, "retention has deleted events before %s; they have no answers\n", all.Since.UTC().Format(time.RFC3339))
+		fmt.Fprintf(w, "retention may have deleted events before %s; deleted events have no answers\n", all.Since.UTC().Format(time.RFC3339))
 	}
 	for _, at := range slices.Sorted(maps.Keys(all.Reasons)) {
 		if _, err := fmt.Fprintf(w, "  %s: %s\n", show.Harmless(at), show.Harmless(all.Reasons[at])); err != nil {

@@ -70,12 +70,6 @@ func (g *Gateway) Datasets(ctx context.Context, prefix string) (all api.Datasets
 	return all, err
 }
 
-// CommitAt returns the head of a branch, or a commit by the beginning of its id.
-func (g *Gateway) CommitAt(ctx context.Context, dataset, at string) (c api.Commit, err error) {
-	err = g.get(ctx, "look up dataset "+dataset, &c, toQuery("dataset", dataset, "at", at), "data", "commit")
-	return c, err
-}
-
 // Files calls fn with the files at or below a path of one commit, in order.
 func (g *Gateway) Files(ctx context.Context, dataset, at, path string, fn func(api.File) error) (c api.Commit, err error) {
 	query := toQuery("dataset", dataset, "at", at, "path", path, "limit", strconv.Itoa(pageOfFiles))

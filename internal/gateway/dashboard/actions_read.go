@@ -229,7 +229,7 @@ func readRescore(body []byte) (outcome, error) {
 		o.Sentence += fmt.Sprintf(" Retention has deleted %s.", count(done.Deleted))
 	}
 	if done.Since != nil {
-		o.Sentence += " Retention has deleted events before " + done.Since.UTC().Format(time.RFC3339) + "."
+		o.Sentence += " Retention may have deleted events before " + done.Since.UTC().Format(time.RFC3339) + "."
 	}
 	if done.Left > 0 {
 		o.More = &actionLink{Title: "Continue…", URL: "resume=" + url.QueryEscape(done.ID)}
