@@ -54,13 +54,6 @@ func (p path) needsLabels() bool {
 	return len(p.steps) > 1 && p.steps[0] == ofStream && (p.steps[1] == "lead" || p.steps[1] == "labelled")
 }
 
-// ClaimsLead reports whether a clause of a trial compares the candidate's accuracy with the champion's.
-func (g *Gate) ClaimsLead() bool {
-	return slices.ContainsFunc(g.clauses, func(k clause) bool {
-		return slices.ContainsFunc(k.names, func(p path) bool { return len(p.steps) > 1 && p.steps[1] == "lead" })
-	})
-}
-
 // StreamFailures lists the failed clauses of a trial with their figures, in words.
 func (g *Gate) StreamFailures(clauses []tidemill.Clause) string {
 	return g.failures(Facts{}, tidemill.Judgement{Clauses: clauses})

@@ -400,7 +400,14 @@ func (w *answering) answerSome(ctx context.Context, all []wanted) (done int, err
 		return done < len(all) && all[done].at.partition == at.partition && all[done].at.offset-at.offset < gap
 	})
 	switch {
-	case errors.Is(err, broker.ErrCut), err == nil && failed == nil && done == 0 && next <= first.offset: // the log has lost its end, or was made again
+	case err == nil && failed == nil && done == 0 && next <= first.offset: // the log has lost its end, or a new leader does not show it for a moment
+		there, err := w.hasPlace(ctx, first)
+		if err != nil || there {
+			return 0, err
+		}
+		all[0].lost()
+		return 1, nil
+	case errors.Is(err, broker.ErrCut): // the log has lost its end, or was made again
 		all[0].lost()
 		return 1, nil
 	case err != nil || failed != nil:
@@ -411,6 +418,12 @@ func (w *answering) answerSome(ctx context.Context, all []wanted) (done int, err
 		done++
 	}
 	return done, nil
+}
+
+// hasPlace reports whether the log of the stream reaches a place.
+func (w *answering) hasPlace(ctx context.Context, at place) (bool, error) {
+	ends, err := w.Broker.Ends(ctx, w.Scorer.From)
+	return slices.ContainsFunc(ends, func(end broker.Position) bool { return end.Partition == at.partition && end.Offset > at.offset }), err
 }
 
 // lost notes that an event is no longer on its stream.

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tidemill.dev"
 	"tidemill.dev/api"
@@ -97,6 +100,41 @@ func TestTrialsDecideByOutcomes(t *testing.T) {
 	forged.Trial, v.Judgement = &trial, &forged
 	if again, err := Again(t.Context(), w.options(), v); err != nil || fmt.Sprint(again.Differs) != "[counts]" {
 		t.Errorf("%v, %v", again.Differs, err)
+	}
+}
+
+// The new leader of a partition shows no events for a moment. None of them is taken for lost.
+func TestTrialsWaitForANewLeader(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.version("a", nil)
+	for n := range 60 {
+		w.answered("a", n, 1, labelsOf(n, 1, 1))
+	}
+	w.version("a", few())
+	k := w.servers.Cluster()
+	var left atomic.Int32 // requests that are still answered with nothing
+	left.Store(3)
+	messages := k.TopicInfo(w.names.Topic("messages")).TopicID
+	k.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		k.KeepControl()
+		req := r.(*kmsg.FetchRequest)
+		if left.Load() == 0 || len(req.Topics) != 1 || req.Topics[0].TopicID != messages && req.Topics[0].Topic != w.names.Topic("messages") {
+			return nil, nil, false
+		}
+		left.Add(-1)
+		answer, one, part := r.ResponseKind().(*kmsg.FetchResponse), kmsg.NewFetchResponseTopic(), kmsg.NewFetchResponseTopicPartition()
+		part.Partition = req.Topics[0].Partitions[0].Partition
+		part.HighWatermark = req.Topics[0].Partitions[0].FetchOffset
+		part.LastStableOffset = part.HighWatermark
+		one.Topic, one.TopicID, one.Partitions = req.Topics[0].Topic, req.Topics[0].TopicID, append(one.Partitions, part)
+		answer.Topics = append(answer.Topics, one)
+		return answer, nil, true
+	})
+	w.run(w.options())
+	w.wait("all events", func(all []api.Trial) bool { return len(all) == 1 && all[0].Answered == 60 })
+	if n := left.Load(); n > 0 {
+		t.Errorf("%d requests of three were not sent", n)
 	}
 }
 

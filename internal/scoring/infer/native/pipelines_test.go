@@ -43,20 +43,27 @@ type figures struct {
 	worst              [2]string
 }
 
+// luck counts the files with 32-bit numbers of which one engine is more than three times as far away as the other.
+type luck struct {
+	runtimeWorse int
+	worse        []string // files of which it is this engine
+}
+
 // closeEnough is the greatest difference of a probability; for other numbers, of the largest of them.
 const closeEnough = 1e-6
 
 // Random pipelines of each estimator have the answers of their library. python/tests/pipelines/make.py
 // makes the archive. Numbers are within 1e-6. Files with 32-bit numbers can be further away from a
 // library with 64-bit numbers. Then ONNX Runtime is too, and this engine is at most three times as far
-// away, because both round in another order.
+// away, because both round in another order. By chance one of the two is nearer than that: for such files this engine must
+// not be the other one more often than ONNX Runtime is.
 func TestPipelines(t *testing.T) {
 	archive, err := zip.OpenReader(os.Getenv("TIDEMILL_PIPELINES"))
 	if err != nil {
 		t.Fatalf("open the archive that TIDEMILL_PIPELINES names, which python/tests/pipelines/make.py makes: %v", err)
 	}
 	defer archive.Close()
-	results := map[string]*figures{}
+	results, chance := map[string]*figures{}, luck{}
 	for _, f := range archive.File {
 		name, isModel := strings.CutSuffix(f.Name, ".onnx")
 		estimator := path.Dir(f.Name)
@@ -68,10 +75,13 @@ func TestPipelines(t *testing.T) {
 			if err := json.Unmarshal(readAll(t, &archive.Reader, name+".json"), &q); err != nil {
 				t.Fatal(err)
 			}
-			results[estimator].ask(t, name, readAll(t, &archive.Reader, f.Name), &q)
+			results[estimator].ask(t, &chance, name, readAll(t, &archive.Reader, f.Name), &q)
 		}
 	}
 	wantDocumented(t, results)
+	if t.Logf("files with 32-bit numbers: ONNX Runtime is more than three times as far away %d times, this engine %d times", chance.runtimeWorse, len(chance.worse)); len(chance.worse) > chance.runtimeWorse {
+		t.Errorf("this engine is further away more often than ONNX Runtime: %s", strings.Join(chance.worse, "; "))
+	}
 	t.Logf("%-32s %6s %7s %7s %10s %6s %10s %6s", "estimator", "models", "rows", "labels", "float", "over", "double", "over")
 	for _, name := range slices.Sorted(maps.Keys(results)) {
 		r := results[name]
@@ -127,7 +137,7 @@ func readAll(t *testing.T, archive *zip.Reader, name string) []byte {
 }
 
 // ask compares the answers of one pipeline.
-func (r *figures) ask(t *testing.T, name string, file []byte, q *asked) {
+func (r *figures) ask(t *testing.T, chance *luck, name string, file []byte, q *asked) {
 	p, err := Load(file)
 	if err != nil {
 		r.refused[err.Error()]++
@@ -156,8 +166,15 @@ func (r *figures) ask(t *testing.T, name string, file []byte, q *asked) {
 			r.worst[at] = fmt.Sprintf("%s: %.1e, and ONNX Runtime %.1e", name, off, runtime)
 		}
 	}
-	if !(off <= closeEnough+3*runtime) {
-		t.Errorf("%s: it is %.1e away from the library, and ONNX Runtime is %.1e away", name, off, runtime)
+	told := fmt.Sprintf("%s: it is %.1e away from the library, and ONNX Runtime is %.1e away", name, off, runtime)
+	switch {
+	case runtime > closeEnough+3*off && !q.Double:
+		chance.runtimeWorse++
+	case off <= closeEnough+3*runtime:
+	case q.Double || len(q.Runtime) == 0:
+		t.Error(told)
+	default:
+		chance.worse = append(chance.worse, told)
 	}
 }
 
