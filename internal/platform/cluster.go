@@ -74,9 +74,6 @@ func (p *Platform) openServices(ctx context.Context) error {
 	}
 	s := &serviceWatcher{p: p, knows: p.functionsAt == Knative}
 	p.services = s
-	if err := s.apply(ctx, p.Config()); err != nil {
-		return err
-	}
 	p.AtStop(Consumers, "the look for services", func(context.Context) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -85,8 +82,7 @@ func (p *Platform) openServices(ctx context.Context) error {
 		}
 		return nil
 	})
-	p.addComponent(component{name: "the services", apply: s.apply, check: s.check})
-	return nil
+	return p.addComponent(ctx, component{name: "the services", apply: s.apply, check: s.check})
 }
 
 func (s *serviceWatcher) apply(ctx context.Context, c *config.Config) (err error) {

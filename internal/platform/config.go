@@ -91,9 +91,6 @@ func (p *Platform) applyConfig(ctx context.Context, c *config.Config) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNotApplied, err)
 	}
-	p.mu.Lock()
-	p.config = c
-	p.mu.Unlock()
 	p.log.Info("config: applied", "config", c.Hash(), "streams", len(c.Streams))
 	return nil
 }

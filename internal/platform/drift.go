@@ -52,7 +52,7 @@ func (p *Platform) openAlarm(ctx context.Context, model string, d *tidemill.Mode
 	if p.works == nil && p.redis == nil {
 		return 0, nil
 	}
-	l, err := p.ledgerNow(ctx)
+	l, err := p.ledgerNow(ctx, model)
 	if err != nil {
 		return 0, err
 	}
@@ -68,18 +68,22 @@ func (p *Platform) openAlarm(ctx context.Context, model string, d *tidemill.Mode
 	return 0, nil
 }
 
-// ledgerNow returns the ledger once it has all facts that are on the stream.
-func (p *Platform) ledgerNow(ctx context.Context) (*ledger.Ledger, error) {
+// ledgerNow returns the ledger once it has all facts that are on the stream. That can take minutes if Redis was empty, and
+// for ever if the ledger has stopped. No figure is watched meanwhile, so the log says so.
+func (p *Platform) ledgerNow(ctx context.Context, model string) (*ledger.Ledger, error) {
 	l, err := p.anyLedger(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if behind := l.Status().Behind; behind > 0 {
+		p.log.Info("drift: the ledger has not caught up; the watch waits for it", "model", model, "events", behind)
 	}
 	return l, l.CaughtUp(ctx)
 }
 
 // predictionsOf returns the figures of a version's predictions; nil if the version or its report is gone, or has none.
 func (p *Platform) predictionsOf(ctx context.Context, kept *store.Store, model string, version int) (*tidemill.Figures, error) {
-	l, err := p.ledgerNow(ctx)
+	l, err := p.ledgerNow(ctx, model)
 	if err != nil {
 		return nil, err
 	}

@@ -1,16 +1,24 @@
 package platform
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/broker/embedded"
 	"tidemill.dev/broker/follow"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/data/ledger"
 )
 
 const driftOfTests = `version: 1
@@ -62,5 +70,28 @@ func TestAReportIsCorrupt(t *testing.T) {
 	}))
 	if got, err := measuredIn(w.ctx(), w.Store(), tree); err != nil || got != nil {
 		t.Errorf("read %+v, %v", got, err)
+	}
+}
+
+// The watch for drift logs each wait for a ledger that has not caught up.
+func TestTheWatchForDriftLogsThatItWaits(t *testing.T) {
+	t.Parallel()
+	s := serve(t, embedded.Options{})
+	o := Options{Addresses: config.Addresses{Kafka: s.Kafka(), Redis: s.Redis(), Store: filepath.Join(t.TempDir(), "store")}, OwnStreams: true, Config: parse(t, "version: 1\n")}
+	growFacts(t, open(t, withRuns(o)))
+	p := open(t, withRuns(o))
+	waitStopped(t, p)
+	var log bytes.Buffer
+	watch := &Platform{works: p.works, log: slog.New(slog.NewTextHandler(&log, nil))}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // otherwise it would wait
+	if _, err := watch.openAlarm(ctx, "intent/bot-1", &tidemill.ModelDrifted{}); !errors.Is(err, ledger.ErrCatchingUp) {
+		t.Errorf("a look-up of an alarm ends with %v", err)
+	}
+	if _, err := watch.predictionsOf(ctx, nil, "intent/bot-2", 1); !errors.Is(err, ledger.ErrCatchingUp) {
+		t.Errorf("a look-up of predictions ends with %v", err)
+	}
+	if n := strings.Count(log.String(), "the watch waits for it"); n != 2 || !strings.Contains(log.String(), "model=intent/bot-2") {
+		t.Errorf("%d waits are logged: %s", n, log.String())
 	}
 }

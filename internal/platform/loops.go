@@ -46,7 +46,10 @@ func (p *Platform) Dispatcher(ctx context.Context) (*deliver.Dispatcher, error) 
 		return nil, err
 	}
 	p.AtStop(Consumers, "the dispatcher", d.Close)
-	p.addComponent(component{name: "the triggers", apply: d.Apply, check: func(context.Context) api.Check { return d.Check() }})
+	err = p.addComponent(ctx, component{name: "the triggers", has: o.Config, apply: d.Apply, check: func(context.Context) api.Check { return d.Check() }})
+	if err != nil {
+		return nil, err
+	}
 	p.publishStanding(ctx, d)
 	return d, nil
 }
@@ -89,11 +92,15 @@ func (p *Platform) Controller(ctx context.Context) (*schedule.Controller, error)
 		return nil, err
 	}
 	p.AtStop(Consumers, "the clock", k.Close)
-	p.addComponent(component{
+	err = p.addComponent(ctx, component{
 		name:  "the clock",
+		has:   o.Config,
 		apply: func(_ context.Context, c *config.Config) error { return k.Apply(c) },
 		check: func(context.Context) api.Check { return checkClock(k.Status()) },
 	})
+	if err != nil {
+		return nil, err
+	}
 	ended := func(group string) bool { return deliver.IsOfEndedReplay(group, asked.Now()) }
 	if err := p.refreshGroups(ctx, func() bool { return k.Status().Active }, ended); err != nil {
 		return nil, err

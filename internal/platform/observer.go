@@ -37,11 +37,7 @@ func (p *Platform) Observer(ctx context.Context) error {
 	}
 	o := &observer{p: p, all: map[string]*runningTask{}}
 	p.AtStop(Consumers, "the observer", o.close)
-	if err := o.apply(ctx, p.Config()); err != nil {
-		return fmt.Errorf("open the observer: %w", err)
-	}
-	p.addComponent(component{name: "the observer", apply: o.apply, check: o.check})
-	return nil
+	return p.addComponent(ctx, component{name: "the observer", apply: o.apply, check: o.check})
 }
 
 // observer holds the tasks that this process may do.

@@ -106,6 +106,8 @@ type Platform struct {
 	announcer   *broker.Producer // producer for the events of commits
 	trains      trainFunctions
 
+	applying retry.Mutex // held while a config is applied to the parts
+
 	mu      sync.Mutex
 	config  *config.Config
 	parts   []component
@@ -274,15 +276,27 @@ func (p *Platform) Embedded() bool { return p.servers != nil }
 // component is a part of the process that keeps running when the config changes.
 type component struct {
 	name  string
+	has   *config.Config                              // config that the component was opened with; nil for none
 	apply func(context.Context, *config.Config) error // nil if the component does not depend on the config
 	check func(context.Context) api.Check             // nil if the component is always ready
 }
 
-// addComponent registers a component for new configs and readiness checks.
-func (p *Platform) addComponent(with component) {
+// addComponent registers a component for new configs and readiness checks. The config may have changed since the component
+// began to open, so it gets the present one.
+func (p *Platform) addComponent(ctx context.Context, with component) error {
+	p.applying.Lock()
+	defer p.applying.Unlock()
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.parts = append(p.parts, with)
+	now := p.config
+	p.mu.Unlock()
+	if with.apply == nil || with.has == now {
+		return nil
+	}
+	if err := with.apply(ctx, now); err != nil {
+		return fmt.Errorf("apply the config to %s: %w", with.name, err)
+	}
+	return nil
 }
 
 func (p *Platform) allParts() []component {
@@ -291,9 +305,11 @@ func (p *Platform) allParts() []component {
 	return p.parts[:len(p.parts):len(p.parts)]
 }
 
-// applyToParts stops at the first component that refuses the config. The watcher tries again, so a
-// component must accept the same config twice.
+// applyToParts puts a config in force. It stops at the first component that refuses the config. The watcher tries again,
+// so a component must accept the same config twice.
 func (p *Platform) applyToParts(ctx context.Context, c *config.Config) error {
+	p.applying.Lock()
+	defer p.applying.Unlock()
 	for _, each := range p.allParts() {
 		if each.apply == nil {
 			continue
@@ -302,6 +318,9 @@ func (p *Platform) applyToParts(ctx context.Context, c *config.Config) error {
 			return fmt.Errorf("apply the config to %s: %w", each.name, err)
 		}
 	}
+	p.mu.Lock()
+	p.config = c
+	p.mu.Unlock()
 	return nil
 }
 

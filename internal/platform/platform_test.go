@@ -229,12 +229,15 @@ func TestWatcherAppliesWhatStandsStill(t *testing.T) {
 	if c := look("version: 1\nstrems: {}\n"); c.Status != api.Degraded || !strings.Contains(c.Detail, "test.yaml:2: strems") || !has() {
 		t.Errorf("an invalid change: %+v", c)
 	}
-	p.addComponent(component{name: "the triggers", apply: func(_ context.Context, c *config.Config) error {
+	err := p.addComponent(t.Context(), component{name: "the triggers", apply: func(_ context.Context, c *config.Config) error {
 		if _, there := c.Stream("late"); there {
 			return errors.New("Kafka is away")
 		}
 		return nil
 	}})
+	if err != nil {
+		t.Error(err)
+	}
 	look("version: 1\nstreams: {late: {}}\n")
 	if c := look("version: 1\nstreams: {late: {}}\n"); c.Status != api.Degraded || !strings.Contains(c.Detail, "the change is valid") || !strings.Contains(c.Detail, "Kafka is away") || strings.Contains(c.Detail, "does not apply") {
 		t.Errorf("a change that cannot be applied yet: %+v", c)
@@ -247,6 +250,47 @@ func TestWatcherAppliesWhatStandsStill(t *testing.T) {
 	if c := look(second); c.Status != api.OK {
 		t.Errorf("mended: %+v", c)
 	}
+}
+
+// A component may take long to open, for example while Kafka is away. It gets the changes of that time.
+func TestAComponentGetsTheConfigOfItsOpening(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		first, second, third := config.Default(), config.Default(), config.Default()
+		p := &Platform{config: first}
+		got := map[string]*config.Config{}
+		add := func(name string) {
+			err := p.addComponent(t.Context(), component{name: name, has: first, apply: func(_ context.Context, c *config.Config) error {
+				got[name] = c
+				time.Sleep(time.Second)
+				return nil
+			}})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		change := func(c *config.Config) {
+			if err := p.applyToParts(t.Context(), c); err != nil {
+				t.Error(err)
+			}
+		}
+		change(second)
+		add("opened before a change")
+		if got["opened before a change"] != second {
+			t.Error("the change before its opening has ended did not come")
+		}
+		go change(third)
+		synctest.Wait()
+		add("opened during a change")
+		for name, c := range got {
+			if c != third {
+				t.Errorf("%s: the newest config did not come", name)
+			}
+		}
+		if len(got) != 2 {
+			t.Errorf("%d components have a config", len(got))
+		}
+	})
 }
 
 func TestWatchEnds(t *testing.T) {

@@ -100,8 +100,7 @@ func (p *Platform) openRuns(ctx context.Context, o RunsOptions) (err error) {
 	}
 	p.AtStop(Consumers, "the dead letters of keys that end", w.letters.close)
 	p.works = w
-	p.addComponent(component{name: "the runs", check: w.check})
-	return nil
+	return p.addComponent(ctx, component{name: "the runs", check: w.check})
 }
 
 func (p *Platform) foremanOptions(w *runServices, o RunsOptions) scheduler.Options {
@@ -292,9 +291,6 @@ func (w *runServices) check(ctx context.Context) api.Check {
 	}
 	return c
 }
-
-// Launches reports whether attempts run on this machine.
-func (p *Platform) Launches() bool { return p.works != nil && p.works.local != nil }
 
 // Foreman returns the foreman, which requests and starts runs; nil without runs.
 func (p *Platform) Foreman() *scheduler.Foreman {

@@ -47,17 +47,17 @@ func (p *Platform) Scorers(ctx context.Context, only string) error {
 			return fmt.Errorf("open the scorers: %w", err)
 		}
 	}
-	if err := s.apply(ctx, p.Config()); err != nil {
+	c := p.Config()
+	if err := s.apply(ctx, c); err != nil {
 		return err
 	}
 	if only != "" && s.absent {
-		return fmt.Errorf("open the scorer: %w", noScorer(p.Config(), only))
+		return fmt.Errorf("open the scorer: %w", noScorer(c, only))
 	}
 	p.mu.Lock()
 	p.scorers = s
 	p.mu.Unlock()
-	p.addComponent(component{name: "the scorers", apply: s.apply, check: s.check})
-	return nil
+	return p.addComponent(ctx, component{name: "the scorers", has: c, apply: s.apply, check: s.check})
 }
 
 // ScorerStandings returns the states of the scorers of this process.
