@@ -2,53 +2,68 @@ package sim
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/pprof"
 	"slices"
-	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tidemill.dev"
-	"tidemill.dev/api"
 	"tidemill.dev/config"
 	"tidemill.dev/e2e/sim/vnet"
+	"tidemill.dev/internal/runs/agent"
 	"tidemill.dev/internal/runs/scheduler"
 )
 
-// agents are the attempts. They speak the agent's protocol with a gateway, and their commands are
-// decided by the plan.
+// agents run the attempts. Each attempt has the real agent; the plan decides what its command does.
 type agents struct {
 	w    *world
 	host *vnet.Host
 	all  sync.WaitGroup
 
-	mu   sync.Mutex
-	live map[string]context.CancelFunc
-	runs map[string]*ranRun
+	mu      sync.Mutex
+	live    map[string]*attempt
+	runs    map[string]*ranRun
+	started int
 }
 
 // ranRun is what the attempts of a run have seen.
 type ranRun struct {
 	recipe, key string
-	causes      map[string]bool // ids of events
-	attempts    int
+	causes      map[string]bool   // ids of events
 	ended       tidemill.RunState // last answer to a report of an attempt
 	way         string            // variable WAY of the attempts
 	input       string            // commit of the dataset that the newest attempt got
 	labels      map[string]string // label that the model of each attempt answers to everything
+	states      map[string]int    // number of each state of a checkpoint, by its digest, in their order from 1
+	saved       int               // newest state whose checkpoint was acknowledged
 }
 
 func newAgents(w *world) *agents {
-	return &agents{w: w, host: w.net.Host(agentsHost), live: map[string]context.CancelFunc{}, runs: map[string]*ranRun{}}
+	err := os.Mkdir(w.bin(), 0o700)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(w.bin(), "train"), nil, 0o700) // the agent looks the command up
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return &agents{w: w, host: w.net.Host(agentsHost), live: map[string]*attempt{}, runs: map[string]*ranRun{}}
 }
+
+// bin is the folder of the command.
+func (w *world) bin() string { return filepath.Join(w.dir, "bin") }
 
 // launcher starts attempts. With an owner they are its children and die with it.
 type launcher struct {
@@ -65,33 +80,16 @@ func (l *launcher) Launch(_ context.Context, of scheduler.Attempt) error {
 	if l.live[of.Name] != nil {
 		return nil
 	}
-	host := l.host
-	if l.owner != nil {
-		host = l.owner
+	l.started++
+	a := &attempt{agents: l.agents, of: of, host: cmp.Or(l.owner, l.host), random: chance(l.w.p.seed, of.Name, 0),
+		work: filepath.Join(l.w.dir, "work", fmt.Sprint(l.started))}
+	a.life, a.kill = context.WithCancelCause(context.Background())
+	a.stay, a.leave = context.WithCancelCause(a.life)
+	if r := l.runs[of.Run]; r != nil {
+		a.least = r.saved
 	}
-	ctx, cancel := context.WithCancel(l.w.ctx)
-	l.live[of.Name] = cancel
-	l.all.Go(func() {
-		defer cancel()
-		go func() {
-			select {
-			case <-host.Killed():
-				cancel()
-			case <-ctx.Done():
-			}
-		}()
-		w := &attempt{agents: l.agents, of: of, random: chance(l.w.p.seed, of.Name, 0)}
-		for _, door := range l.w.doors() {
-			c := l.w.client(host, door)
-			defer c.CloseIdleConnections()
-			w.clients = append(w.clients, c)
-		}
-		err := w.work(ctx)
-		l.w.history.say("agent: %s of %s ends: %v", of.Name, of.Key, err)
-		l.mu.Lock()
-		delete(l.live, of.Name)
-		l.mu.Unlock()
-	})
+	l.live[of.Name] = a
+	l.all.Go(a.run)
 	return nil
 }
 
@@ -106,8 +104,8 @@ func (l *launcher) Has(_ context.Context, name string) (bool, error) {
 func (l *launcher) Stop(_ context.Context, name string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if cancel := l.live[name]; cancel != nil {
-		cancel()
+	if a := l.live[name]; a != nil {
+		a.kill(agent.ErrSuperseded)
 	}
 	return nil
 }
@@ -115,157 +113,147 @@ func (l *launcher) Stop(_ context.Context, name string) error {
 // Slots returns the slots of the config.
 func (l *launcher) Slots(p config.Pool) int { return p.Slots }
 
-// attempt is the agent and the command of an attempt.
+// attempt is an agent with its command.
 type attempt struct {
 	*agents
-	of      scheduler.Attempt
-	random  uint64
-	clients []*http.Client
+	of     scheduler.Attempt
+	host   *vnet.Host
+	random uint64
+	work   string
+	input  string
+	least  int // oldest state that its checkpoint may have
+	wire   *http.Transport
+	life   context.Context
+	kill   context.CancelCauseFunc // does to the agent what kill -9 does
+	stay   context.Context
+	leave  context.CancelCauseFunc // stops its machine in order
 }
 
-var errCrash = errors.New("the command's machine is gone")
-
-func (a *attempt) work(ctx context.Context) error {
-	var order api.Order
-	err := a.ask(ctx, http.MethodGet, "", nil, &order)
-	for try := 0; isUnknown(err) && try < 10; try++ { // the gateway may not know the attempt yet
-		sleep(ctx, time.Second)
-		err = a.ask(ctx, http.MethodGet, "", nil, &order)
+// run runs the agent. After a kill it may still tidy up, but it has no connections any more.
+func (a *attempt) run() {
+	if a.host == a.agents.host {
+		pprof.SetGoroutineLabels(context.Background()) // it does not have the clock of the process that launched it
 	}
-	if err != nil {
-		return err
-	}
-	var events bytes.Buffer
-	if err := a.ask(ctx, http.MethodGet, "/events", nil, &events); err != nil {
-		return err
-	}
-	if err := a.began(&order, events.Bytes()); err != nil {
-		return err
-	}
-	for range 1 + a.random%4 {
-		sleep(ctx, min(time.Duration(order.BeatSeconds*float64(time.Second)), a.w.p.pace))
-		var beat api.Beat
-		if err := a.ask(ctx, http.MethodPost, "/beat", []byte("{}"), &beat); err != nil {
-			return err
+	go func() {
+		select {
+		case <-a.host.Killed():
+		case <-a.w.ctx.Done():
+		case <-a.life.Done():
 		}
-		if beat.Cancel != "" {
-			return a.finish(ctx, api.Finish{Outcome: tidemill.OutcomeCancelled, Reason: beat.Cancel})
+		a.kill(agent.ErrSuperseded)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.live, a.of.Name)
+	}()
+	a.wire = a.connect()
+	defer a.wire.CloseIdleConnections()
+	err := agent.Run(a.stay, agent.Options{Gateway: gatewayURL, Token: a.of.Token, Attempt: a.of.Name, Work: a.work, HTTP: &http.Client{Transport: a},
+		Workers: []string{"127.0.0.1:29500"}, // else it looks for a free port of this machine
+		Equip:   a.equip, Play: a.play, Logger: a.w.logger(agentsHost)})
+	a.kill(nil)
+	a.w.history.say("agent: %s of %s ends: %v", a.of.Name, a.of.Key, err)
+}
+
+// connect returns a transport whose connections end with the agent. Each new one goes to the next gateway.
+func (a *attempt) connect() *http.Transport {
+	doors, n := a.w.doors(), atomic.Uint64{}
+	t := transport(a.host, func() *process { return doors[(a.random%16+n.Add(1))%uint64(len(doors))] })
+	dial := t.DialContext
+	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if a.life.Err() != nil {
+			return nil, context.Cause(a.life)
+		}
+		c, err := dial(ctx, network, address)
+		if err == nil {
+			context.AfterFunc(a.life, func() { _ = c.Close() }) // it may be closed
+		}
+		return c, err
+	}
+	return t
+}
+
+// equip puts the command into the agent's PATH.
+func (a *attempt) equip(_ context.Context, p tidemill.Plan) (agent.Equipment, error) {
+	for _, in := range p.Inputs {
+		a.input = in.Commit
+	}
+	return agent.Equipment{Env: []string{"PATH=" + a.w.bin()}}, nil
+}
+
+// play is the command. Of 12, two die with their machine, one of them a moment after its end. One fails, and the machine
+// of one stops in order.
+func (a *attempt) play(_, asked context.Context, cmd *exec.Cmd) (exit int) {
+	env := map[string]string{}
+	for _, pair := range cmd.Env {
+		name, v, _ := strings.Cut(pair, "=")
+		env[name] = v
+	}
+	if err := a.began(env); err != nil {
+		a.w.history.say("agent: %s of %s: %v", a.of.Name, a.of.Key, err)
+		return 1
+	}
+	for n := range int(1 + a.random%4) {
+		if err := a.step(env, cmd.Stdout, n); err != nil {
+			return 2 // the agent was killed, and has removed the folder
+		}
+		if sleep(asked, min(2*time.Second, a.w.p.pace)); asked.Err() != nil {
+			return 128 + 15
 		}
 	}
 	switch a.random >> 8 % 12 {
 	case 0:
-		return errCrash
+		a.kill(agent.ErrSuperseded)
 	case 1:
-		return a.finish(ctx, api.Finish{Outcome: tidemill.OutcomeFailed, Reason: "exit 1"})
+		return 1
+	case 2:
+		a.leave(&agent.Stopping{By: time.Now().Add(20 * time.Second)})
+		<-asked.Done()
+	case 3:
+		time.AfterFunc(time.Duration(a.random>>20%300)*time.Millisecond, func() { a.kill(agent.ErrSuperseded) })
 	}
-	for {
-		err := a.handIn(ctx, smallModel(a.random>>16%2 == 0))
-		if lacks := (*refusedError)(nil); !errors.As(err, &lacks) || lacks.status != http.StatusNotFound || ctx.Err() != nil {
-			return err
+	if os.WriteFile(filepath.Join(env["TIDEMILL_OUT"], "model.onnx"), smallModel(a.random>>16%2 == 0), 0o600) != nil {
+		return 2
+	}
+	return 0
+}
+
+// step does a step. In an eighth of the runs it writes progress and a log, and in an eighth a checkpoint.
+func (a *attempt) step(env map[string]string, out io.Writer, n int) (err error) {
+	text := fmt.Appendf(nil, "{\"step\": %d}\n", n)
+	switch chance(a.w.p.seed, a.of.Run, 0) % 8 {
+	case 0:
+		if err = os.WriteFile(filepath.Join(env["TIDEMILL_OUT"], "metrics.jsonl"), text, 0o600); err == nil {
+			_, err = out.Write(text)
 		}
-		sleep(ctx, time.Second) // the store does not have the model yet
+	case 1:
+		err = a.keep(env, n)
 	}
+	return err
 }
 
-// handIn uploads the model and reports success.
-func (a *attempt) handIn(ctx context.Context, model []byte) error {
-	sum := sha256.Sum256(model)
-	digest := hex.EncodeToString(sum[:])
-	if err := a.ask(ctx, http.MethodPost, fmt.Sprintf("/object?digest=%s&size=%d", digest, len(model)), model, nil); err != nil {
-		return err
-	}
-	return a.finish(ctx, api.Finish{Outcome: tidemill.OutcomeSucceeded, Files: []api.File{{Path: "model.onnx", Digest: digest, Size: int64(len(model))}}})
-}
-
-func (a *attempt) finish(ctx context.Context, f api.Finish) error {
-	body, err := json.Marshal(f)
+// began records what the command got.
+func (a *attempt) began(env map[string]string) error {
+	events, err := os.ReadFile(env["TIDEMILL_EVENTS"])
 	if err != nil {
 		return err
 	}
-	var end api.Finished
-	if err := a.ask(ctx, http.MethodPost, "/finish", body, &end); err != nil {
-		return err
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.runs[a.of.Run].ended = end.State
-	return nil
-}
-
-func (a *attempt) began(o *api.Order, events []byte) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	r := a.runs[o.Run]
+	r := a.runs[a.of.Run]
 	if r == nil {
-		r = &ranRun{recipe: o.Recipe, key: o.Key, causes: map[string]bool{}, labels: map[string]string{}, way: o.Plan.Env["WAY"]}
-		a.runs[o.Run] = r
+		r = &ranRun{recipe: env["TIDEMILL_RECIPE"], key: env["TIDEMILL_KEY"], causes: map[string]bool{}, labels: map[string]string{}, states: map[string]int{}, way: env["WAY"]}
+		a.runs[a.of.Run] = r
 	}
-	r.attempts++
-	for _, in := range o.Plan.Inputs {
-		r.input = in.Commit
-	}
-	r.labels[strconv.Itoa(o.Attempt)] = []string{"yes", "no"}[a.random>>16%2]
+	r.input = a.input
+	r.labels[env["TIDEMILL_ATTEMPT"]] = []string{"yes", "no"}[a.random>>16%2]
 	for line := range bytes.Lines(events) {
 		var e struct{ ID string }
 		if err := json.Unmarshal(line, &e); err != nil {
-			return fmt.Errorf("read the causes of %s: %w", o.Run, err)
+			return fmt.Errorf("read the causes of %s: %w", a.of.Run, err)
 		}
 		r.causes[e.ID] = true
 	}
-	a.w.history.say("agent: %s of %s begins, causes %v", a.of.Name, o.Key, slices.Sorted(maps.Keys(r.causes)))
+	a.resumed(r, env)
+	a.w.history.say("agent: %s of %s begins, causes %v", a.of.Name, r.key, slices.Sorted(maps.Keys(r.causes)))
 	return nil
-}
-
-// ask asks again after passing errors, for as long as an agent does.
-func (a *attempt) ask(ctx context.Context, method, path string, body []byte, answer any) error {
-	for try := 0; ; try++ {
-		err := a.askOnce(ctx, a.clients[(int(a.random%16)+try)%len(a.clients)], method, path, body, answer)
-		var final *refusedError
-		if err == nil || errors.As(err, &final) || try > 300 || ctx.Err() != nil {
-			return err
-		}
-		sleep(ctx, time.Second)
-	}
-}
-
-type refusedError struct {
-	status int
-	text   string
-}
-
-func (e *refusedError) Error() string { return e.text }
-
-func isUnknown(err error) bool {
-	e, refused := errors.AsType[*refusedError](err)
-	return refused && e.status == http.StatusUnauthorized
-}
-
-func (a *attempt) askOnce(ctx context.Context, c *http.Client, method, path string, body []byte, answer any) error {
-	req, err := http.NewRequestWithContext(ctx, method, gatewayURL+"/agent/v1/attempts/"+a.of.Name+path, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Authorization", "Bearer "+a.of.Token)
-	res, err := c.Do(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	switch {
-	case err != nil:
-		return err
-	case res.StatusCode/100 == 4 && res.StatusCode != http.StatusTooManyRequests:
-		return &refusedError{res.StatusCode, fmt.Sprintf("%s %s: %s %s", method, path, res.Status, text)}
-	case res.StatusCode/100 != 2:
-		return fmt.Errorf("%s %s: %s %s", method, path, res.Status, text)
-	}
-	switch to := answer.(type) {
-	case nil:
-		return nil
-	case *bytes.Buffer:
-		_, _ = to.Write(text) // never fails
-		return nil
-	}
-	return json.Unmarshal(text, answer)
 }

@@ -58,6 +58,18 @@ func (h *history) last(text string) time.Time {
 	return time.Time{}
 }
 
+// first returns the time of the first such line.
+func (h *history) first(is func(text string) bool) (at time.Time, found bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range h.all {
+		if e.text != "" && is(e.text) {
+			return h.began.Add(e.at), true
+		}
+	}
+	return at, false
+}
+
 // write prints the history; short leaves out messages that arrive.
 func (h *history) write(to io.Writer, short bool) {
 	h.mu.Lock()

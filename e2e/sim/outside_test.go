@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -42,7 +43,7 @@ func newSubscribers(w *world) *subscribers {
 	return s
 }
 
-// ServeHTTP answers by the plan: at once, late, after a hang, or with an error.
+// ServeHTTP answers by the plan: at once, late, after a hang, twice, or with an error.
 func (s *subscribers) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {
 		return // an event whose bytes did not all arrive is not taken
@@ -52,8 +53,10 @@ func (s *subscribers) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	s.calls++
 	x := chance(s.w.p.seed, one.id, s.calls)
 	sick := !s.well && int(x%100) < s.w.p.sick
+	twice := s.w.p.twice && chance(s.w.p.seed+2, one.id, s.calls)%6 == 0
 	s.mu.Unlock()
 	if sick {
+		s.w.history.say("subscriber: %s of %s gets the sick answer %d at %s", one.id, one.key, x>>32%4, one.path)
 		switch x >> 32 % 4 {
 		case 0:
 			rw.WriteHeader(http.StatusServiceUnavailable)
@@ -73,7 +76,26 @@ func (s *subscribers) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	wait(r.Context(), time.Duration(x>>40%30)*time.Millisecond)
 	s.took1(one)
+	if twice {
+		s.answerTwice(rw)
+		return
+	}
 	rw.WriteHeader(http.StatusNoContent)
+}
+
+// answerTwice writes an answer twice, and reads no further request of the connection. Both come in one message: if the
+// second one came after the next request, every HTTP client would take it for the answer to that.
+func (s *subscribers) answerTwice(rw http.ResponseWriter) {
+	conn, _, err := rw.(http.Hijacker).Hijack()
+	if err != nil {
+		s.w.t.Error(err)
+		return
+	}
+	defer conn.Close()
+	s.w.history.say("subscriber: that is answered twice")
+	_ = conn.SetReadDeadline(time.Now().Add(15 * time.Second))
+	_, _ = conn.Write(bytes.Repeat([]byte("HTTP/1.1 204 No Content\r\n\r\n"), 2)) // the sender may have left
+	_, _ = io.Copy(io.Discard, conn)
 }
 
 func wait(ctx context.Context, d time.Duration) {
@@ -85,6 +107,7 @@ func wait(ctx context.Context, d time.Duration) {
 
 func (s *subscribers) took1(r receipt) {
 	r.at = time.Now()
+	s.w.history.say("subscriber: %s %s of %s is taken at %s", r.eventType, r.id, r.key, r.path)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.took = append(s.took, r)
@@ -142,9 +165,16 @@ func (b *publishers) waitUntilServed() {
 	}
 }
 
-func (b *publishers) begin() {
+// begin begins to publish. A second time it uses the keys of the first one, and other ids.
+func (b *publishers) begin(again int) {
 	for i := range b.w.p.publishers {
-		b.wg.Go(func() { b.publish(i) })
+		b.wg.Go(func() { b.publish(i + again*b.w.p.publishers) })
+	}
+	if again > 0 {
+		return
+	}
+	if b.w.p.guests {
+		b.wg.Go(b.publishSide)
 	}
 	for i := range b.w.p.committers {
 		b.wg.Go(func() { b.commitData(i) })
@@ -169,7 +199,7 @@ func (b *publishers) publish(i int) {
 	defer done()
 	until := time.Now().Add(b.w.p.load)
 	for n := 0; time.Now().Before(until); n++ {
-		e := &post{id: fmt.Sprintf(b.w.p.idForm, i, n), key: fmt.Sprintf(b.w.p.keyForm, i, r.IntN(b.w.p.keys)), body: `{"x":[1,0]}`}
+		e := &post{id: fmt.Sprintf(b.w.p.idForm, i, n), key: fmt.Sprintf(b.w.p.keyForm, i%b.w.p.publishers, r.IntN(b.w.p.keys)), body: `{"x":[1,0]}`}
 		switch f, k := &b.w.p.focus, r.IntN(b.w.p.focus.orders+b.w.p.focus.messages+b.w.p.focus.bots); {
 		case n == 0 && b.w.p.judging != (judging{}): // the first model of a key
 			e.typ = "bot-created"

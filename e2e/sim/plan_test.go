@@ -34,6 +34,8 @@ type plan struct {
 	cutEvery   int           // one of so many messages ends its connection; 0 is none
 	lateEvery  int           // one of so many messages comes up to a second late; 0 is none
 	sick       int           // percentage of the subscriber's answers that are no success
+	guests     bool          // a trigger comes and goes, and its stream gets partitions
+	twice      bool          // some answers of the subscriber come twice
 	pace       time.Duration // longest time between two beats of an attempt
 	slots      int           // slots of the recipe's pool, in a world whose faults let the oracle count them; 0 is no limit
 	focus      focus
@@ -72,7 +74,7 @@ type fault struct {
 // switches are the kinds of faults, and whether they are on by default. A kind is off while the
 // product has a known fault that it finds.
 var switches = map[string]bool{"kill": true, "restart": true, "cut": true, "block": true, "flush": true, "older": true, "config": true, "pause": true,
-	"servers": true, "loop": true, "stall": true, "evict": true, "store": true, "bucket": true, "upgrade": true, "recreate": true, "weeks": false, "clock": false}
+	"servers": true, "loop": true, "stall": true, "evict": true, "store": true, "bucket": true, "upgrade": true, "recreate": true, "weeks": true, "clock": false}
 
 func (f fault) String() string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s %v %d", f.kind, f.host, f.other, f.lasts, f.n))
@@ -152,6 +154,11 @@ func newPlan(seed uint64) *plan {
 	p.jumpClocks(random(seed, "clock"))
 	p.upgrade(random(seed, "upgrade"))
 	p.recreate(random(seed, "recreate"))
+	if !slices.Contains(kept, seed) { // those worlds stay as they were when they found a fault
+		p.twice = random(seed, "twice").IntN(3) == 0
+		p.sleep(random(seed, "weeks"))
+		p.welcome(random(seed, "guests"))
+	}
 	for i := range p.faults {
 		if f := &p.faults[i]; p.judging.rollout != "" && !p.up {
 			f.lasts %= configSkew - time.Second // a process that is cut off for longer may begin runs in the way that it knows
@@ -226,8 +233,8 @@ var stallable = []string{"facts", "facts", "events", "messages", "scored", "dead
 // carried are the streams by which a stall finds connections: these, and those that only a focus names.
 var carried = append([]string{"outcomes", "commands"}, stallable...)
 
-// drawn has each kind as often as it is to be drawn.
-var drawn = []string{"kill", "kill", "kill", "kill", "loop", "loop", "restart", "restart", "stall", "stall", "stall", "cut", "cut", "block", "block", "block", "flush", "older", "config", "pause", "servers", "evict", "store", "weeks"}
+// drawn has each kind as often as it is to be drawn. The last one is no fault: without it all seeds would mean something else.
+var drawn = []string{"kill", "kill", "kill", "kill", "loop", "loop", "restart", "restart", "stall", "stall", "stall", "cut", "cut", "block", "block", "block", "flush", "older", "config", "pause", "servers", "evict", "store", ""}
 
 func (p *plan) newFault(r *rand.Rand, kind string) fault {
 	f := fault{at: time.Duration(r.Int64N(int64(p.load))), kind: kind, host: p.aim(r)}
@@ -341,6 +348,8 @@ func (p *plan) config(subscriber string, generation int) string {
 	if p.committers > 0 {
 		data = [...]string{fmt.Sprintf(dataTrigger, subscriber), dataRecipe}
 	}
+	side, guest := p.guestConfig(subscriber, generation)
+	extra, data[0] = extra+side, data[0]+guest
 	return fmt.Sprintf(`version: 1
 streams:
   events: {retention: 60d}

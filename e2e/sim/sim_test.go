@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bufio"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -29,6 +30,7 @@ var (
 	here  = flag.Bool("sim.here", false, "run the first seed in this process")
 	kinds = flag.String("sim.faults", "", "kinds of faults to switch, as in evict,-kill")
 	tell  = flag.Bool("sim.tell", false, "print the short history of each world")
+	part  = flag.Int("sim.part", 0, "number of this world among those of its seed; 0 if there is one")
 )
 
 // The faults that make sim-faults puts back still fit the code.
@@ -69,7 +71,7 @@ func TestWorlds(t *testing.T) {
 		begun++
 		playing.Go(func() {
 			defer func() { <-free }()
-			if !child(t, all[k / *times]) {
+			if !child(t, all[k / *times], k%*times) {
 				failed[k / *times].Add(1)
 				found.Store(true)
 			}
@@ -86,8 +88,9 @@ func TestWorlds(t *testing.T) {
 
 // kept are seeds that have found faults of Tidemill: a group of scorers that never got together, a late
 // commit that put a group back, a 404 of the bucket that ended a run, a restart of Kafka after which a partition had no reader,
-// an output that was created again while a scorer was in the middle of a delivery, and partitions that were given back and not read.
-var kept = []uint64{134, 285, 54, 502707, 603788, 800208}
+// an output that was created again while a scorer was in the middle of a delivery, partitions that were given back and not read, a ledger
+// that was left open, attempts that ended or were too many during an upgrade, and scorers that waited for each other for ever.
+var kept = []uint64{134, 285, 54, 502707, 603788, 800208, 182, 349, 500105}
 
 // fewest is the number of worlds that are played also on a machine that is too slow for the limit.
 const fewest = 10
@@ -105,9 +108,13 @@ func seedsToPlay() (all []uint64) {
 	return all
 }
 
-// child runs a world in a process, and reports whether it passed.
-func child(t *testing.T, seed uint64) bool {
-	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestWorlds$", "-sim.here", fmt.Sprint("-sim.first=", seed), fmt.Sprint("-sim.tell=", *tell), "-sim.faults="+*kinds)
+// child runs the n-th world of a seed in a process, and reports whether it passed.
+func child(t *testing.T, seed uint64, n int) bool {
+	args := []string{"-test.run=^TestWorlds$", "-sim.here", fmt.Sprint("-sim.first=", seed), fmt.Sprint("-sim.tell=", *tell), fmt.Sprint("-test.v=", *tell), "-sim.faults=" + *kinds}
+	if *times > 1 {
+		args = append(args, fmt.Sprint("-sim.part=", n+1))
+	}
+	c := exec.CommandContext(t.Context(), os.Args[0], args...)
 	c.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400")
 	out, err := c.CombinedOutput()
 	if err != nil || *tell {
@@ -123,6 +130,21 @@ const stuckAfter = 3 * time.Minute
 // steps counts the messages and decisions of this process's world.
 var steps atomic.Int64
 
+// unjudged is the world of this process until its verdict.
+var unjudged atomic.Pointer[world]
+
+// keepHistory writes the history of a world that ends without a verdict.
+func keepHistory() {
+	if w := unjudged.Swap(nil); w != nil {
+		name, err := w.save()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "write the history:", err)
+			return
+		}
+		fmt.Fprintln(os.Stderr, "the whole history is in", name)
+	}
+}
+
 // watch ends the process if the world is stuck. It runs in real time.
 func watch(seed uint64, done <-chan struct{}) {
 	for last := int64(-1); ; last = steps.Load() {
@@ -133,6 +155,7 @@ func watch(seed uint64, done <-chan struct{}) {
 		}
 		if steps.Load() == last {
 			fmt.Fprintf(os.Stderr, "the world of seed %d is stuck\n%s", seed, waiting())
+			keepHistory()
 			os.Exit(1)
 		}
 	}
@@ -164,6 +187,7 @@ func runWorld(t *testing.T, seed uint64) {
 	done := make(chan struct{})
 	defer close(done)
 	go watch(seed, done)
+	defer keepHistory() // a failed start or a deadlock of the bubble ends a world early
 	stopFinalizers()
 	dir := folder(t)
 	t.Setenv("AWS_ACCESS_KEY_ID", s3test.AccessKey)
@@ -207,9 +231,10 @@ const (
 
 func oneWorld(t *testing.T, p *plan, dir string) {
 	w := newWorld(t, p, dir)
+	unjudged.Store(w)
 	w.history.say("PLAN: %+v", *p)
 	w.begin()
-	w.posts.begin()
+	w.posts.begin(0)
 	w.carryOut()
 	w.posts.wg.Wait()
 	w.lastings.Wait()
@@ -242,6 +267,7 @@ func (w *world) end() {
 	late := time.AfterFunc(10*time.Minute, func() {
 		fmt.Fprintf(os.Stderr, "ten minutes after the end of the world of seed %d, a process has not ended\n", w.p.seed)
 		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
+		keepHistory()
 		os.Exit(1)
 	})
 	defer late.Stop()
@@ -261,19 +287,28 @@ func (w *world) end() {
 	time.Sleep(time.Minute) // for timers of libraries
 }
 
+// save writes the whole history into a file of this world.
+func (w *world) save() (name string, err error) {
+	name = fmt.Sprintf("tidemill-sim-%d.txt", w.p.seed)
+	if *part > 0 {
+		name = fmt.Sprintf("tidemill-sim-%d-%d.txt", w.p.seed, *part)
+	}
+	name = filepath.Join(os.TempDir(), name)
+	f, err := os.Create(name)
+	if err != nil {
+		return name, err
+	}
+	out := bufio.NewWriter(f)
+	w.history.write(out, false)
+	return name, errors.Join(out.Flush(), f.Close())
+}
+
 func (w *world) report(wrong []string) {
-	name := filepath.Join(os.TempDir(), fmt.Sprintf("tidemill-sim-%d.txt", w.p.seed))
+	unjudged.Store(nil)
+	name := ""
 	if len(wrong) > 0 {
-		f, err := os.Create(name)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		out := bufio.NewWriter(f)
-		w.history.write(out, false)
-		if err := out.Flush(); err != nil {
-			w.t.Error(err)
-		}
-		if err := f.Close(); err != nil {
+		var err error
+		if name, err = w.save(); err != nil {
 			w.t.Error(err)
 		}
 	}

@@ -60,6 +60,7 @@ type world struct {
 	conf      atomic.Pointer[config.Config]
 	changes   []time.Time          // time of each generation of the config
 	again     map[string]time.Time // when a stream was there again, after it had been deleted
+	slept     time.Time            // when processes stopped for weeks
 	lastings  sync.WaitGroup       // faults that will end
 	upgrading chan struct{}        // full during an upgrade
 	stalls    atomic.Pointer[[]stall]
@@ -88,6 +89,11 @@ func (w *world) begin() {
 	}
 	if !w.p.up {
 		w.startServers()
+	}
+	if f, _ := w.p.weeks(); f.other == "awake" {
+		if err := w.forgetGroups(shortRetention); err != nil {
+			w.t.Fatal(err)
+		}
 	}
 	for _, name := range w.p.hosts() {
 		one := &process{w: w, name: name, role: strings.TrimRight(name, "0123456789")}
@@ -245,6 +251,7 @@ func (o *process) restart() {
 
 func (o *process) options(h *vnet.Host) platform.Options {
 	log := o.w.logger(o.name)
+	o.w.history.say("%s: begins with config %s", o.name, o.w.conf.Load().Hash())
 	opt := platform.Options{Config: o.w.conf.Load(), OwnStreams: true, Network: h.Network(), Logger: log,
 		Telemetry: &telemetry.Options{Getenv: func(string) string { return "" }},
 		Secret:    filepath.Join(o.w.dir, "secret"), Scoring: platform.ScoringOptions{Dir: filepath.Join(o.w.dir, o.name)}}
@@ -284,6 +291,7 @@ func (o *process) serve(ctx context.Context, p *platform.Platform, closing *sync
 		if err != nil {
 			return err
 		}
+		o.w.history.say("%s: %s%s", o.name, servesTriggers, p.Config().Hash())
 		if err := d.Ready(ctx); err != nil {
 			return err
 		}
@@ -328,15 +336,20 @@ func (w *world) doors() (all []*process) {
 	return all
 }
 
-// client returns an HTTP client of a host. Its requests go to the gateway of a process, whichever
-// address they name, and to the bucket if a gateway sends them there.
+// client returns an HTTP client of a host.
 func (w *world) client(from *vnet.Host, to *process) *http.Client {
-	return &http.Client{Timeout: 40 * time.Second, Transport: &http.Transport{IdleConnTimeout: time.Minute, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+	return &http.Client{Timeout: 40 * time.Second, Transport: transport(from, func() *process { return to })}
+}
+
+// transport sends requests to the gateway of a process, whichever address they name, and to the bucket if a gateway sends
+// them there.
+func transport(from *vnet.Host, next func() *process) *http.Transport {
+	return &http.Transport{IdleConnTimeout: time.Minute, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 		if !strings.HasSuffix(address, fmt.Sprint(":", bucketPort)) {
-			address = at(to.host.Load(), gatewayPort)
+			address = at(next().host.Load(), gatewayPort)
 		}
 		return from.Dial(ctx, network, address)
-	}}}
+	}}
 }
 
 const gatewayURL = "http://127.0.0.1:8080"
