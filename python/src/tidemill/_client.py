@@ -100,10 +100,24 @@ class Client:
         query = {"from": None if after else from_, "where": where, "limit": limit, "follow": None if follow else False}
         return _stream.tail(self._gateway, stream, query, after)
 
-    def score(self, scorer: str, data: Any, key: str = "") -> Dict[str, Any]:
-        """Let the champion of a key answer to the data of an event. Nothing is published."""
-        answer: Dict[str, Any] = self._gateway.ask("POST", f"/api/v1/scorers/{quote(scorer, safe='')}/score", {"key": key}, as_json(data))
-        return answer
+    def score(self, scorer: str, data: Any, key: str = "", version: Optional[int] = None) -> Dict[str, Any]:
+        """Let the champion of a key answer to the data of an event. Nothing is published.
+
+        A scorer takes up a champion a moment after its promotion. With version, wait for the answer of
+        that version, for patience seconds at most.
+        """
+        path, retrier = f"/api/v1/scorers/{quote(scorer, safe='')}/score", self._gateway.retrier()
+        while True:
+            try:
+                answer: Dict[str, Any] = self._gateway.ask("POST", path, {"key": key}, as_json(data))
+                if version in (None, answer["version"]):
+                    return answer
+                late = TidemillError(503, "not yet", f"version {answer['version']} of {answer['model']} answers, not {version}")
+            except TidemillError as e:
+                if version is None or not e.problem.get("type", "").endswith("/unknown-model"):
+                    raise
+                late = TidemillError(503, e.title, e.detail, e.problem)
+            self._gateway.fail(retrier, late)
 
     def scorers(self) -> List[Dict[str, Any]]:
         """Return the state of all scorers: their rates, and how many events wait."""

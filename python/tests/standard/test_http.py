@@ -84,6 +84,27 @@ class WithServer(unittest.TestCase):
         self.assertEqual(client.scorers(), [1])
         self.assertEqual([r.headers["Authorization"] for r in self.requests], ["Bearer secret"] * 3)
 
+    def test_score_waits_for_a_version(self) -> None:
+        none = answer(404, {"type": "https://tidemill.dev/problems/unknown-model", "title": "t", "detail": "has no champion"}, PROBLEM)
+        first, second = (answer(200, {"model": "m/a", "version": n, "label": "b"}) for n in (1, 2))
+        client = self.serve(none, first, second, first, none)
+        self.assertEqual(client.score("s", {"x": 1}, "a", version=2)["version"], 2)
+        self.assertEqual(client.score("s", {"x": 1}, "a")["version"], 1)
+        with self.assertRaises(TidemillError) as caught:
+            client.score("s", {"x": 1}, "a")
+        self.assertEqual(caught.exception.status, 404)
+        self.assertEqual(self.bodies, [b'{"x": 1}'] * 5)
+
+    def test_score_does_not_wait_for_ever(self) -> None:
+        for late in (answer(200, {"model": "m/a", "version": 1}), answer(404, {"type": "…/unknown-model", "detail": "version 1"}, PROBLEM)):
+            client = self.serve(late)
+            client = Client(client.url, patience=0)
+            with self.assertRaisesRegex(TidemillError, "version 1"):
+                client.score("s", {}, "a", version=2)
+        with self.assertRaises(TidemillError) as caught:
+            self.serve(answer(404, {"type": "…/unknown-scorer", "detail": "d"}, PROBLEM)).score("s", {}, version=2)
+        self.assertEqual(caught.exception.status, 404)
+
     def test_repeats_are_the_same_events(self) -> None:
         stored = {"events": [{"id": "a", "status": 202, "position": {"stream": "s", "partition": 1, "offset": 2}, "repeated": True}]}
         client = self.serve(answer(503, {}, PROBLEM), answer(202, stored))
