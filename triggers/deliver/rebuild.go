@@ -59,8 +59,12 @@ func (pl *pipeline) assigned(ctx context.Context, at []broker.Position) ([]broke
 	return r.finish(at, starts), nil
 }
 
+// knownBefore is how long before this process another one may have known a new trigger, and died before it wrote down where
+// the trigger begins.
+const knownBefore = time.Minute
+
 // starts returns where the triggers begin that are new to their partition. A partition may have had no owner for a while,
-// and a trigger gets the events of that time, as those of other partitions, since this process knows it.
+// and a trigger gets the events of that time, as those of other partitions, since a process may have known it.
 func (r *rebuild) starts(ctx context.Context, ends []broker.Position) ([]broker.Position, error) {
 	starts, asked := slices.Clone(ends), map[time.Time][]broker.Position{}
 	for n := range starts {
@@ -72,6 +76,7 @@ func (r *rebuild) starts(ctx context.Context, ends []broker.Position) ([]broker.
 		if since.IsZero() {
 			continue
 		}
+		since = since.Add(-knownBefore)
 		if asked[since] == nil {
 			var err error
 			if asked[since], err = r.l.d.o.Broker.Places(ctx, r.l.stream.Name, broker.Since(since)); err != nil {
