@@ -352,7 +352,8 @@ func (f *fetcher) handleAnswer(part *wire.Fetched, buffer *fetchBuffer) {
 		a.p.mu.Unlock()
 		f.c.receive(a, part, buffer)
 	case code == kafka.OffsetOutOfRange:
-		f.c.running.Go(func() { f.c.outOfRange(a) })
+		of := a // a would be allocated for each answer if the closure had it
+		f.c.running.Go(func() { f.c.outOfRange(of) })
 	case passingCode(code), code == kafka.Unknown:
 		// A server that stops, or whose disk fails, answers "unknown error". Reading again does no
 		// harm; if the error lasts, the log says so.
